@@ -1,0 +1,3 @@
+//! The `surefoot` command.
+
+fn main() {}
