@@ -4,6 +4,9 @@
 
 extern crate alloc;
 
+pub mod call;
+#[cfg(feature = "drive")]
+pub mod drive;
 pub mod event;
 pub mod id;
 pub mod outcome;

@@ -350,3 +350,7 @@ pub fn render_incomplete(format: Format, provider: &str, reason: &str, sequence:
     };
     Bytes::from(event)
 }
+
+#[cfg(test)]
+#[path = "error_tests.rs"]
+mod tests;
