@@ -95,10 +95,12 @@ impl Call {
     /// Silence counts from the last byte, and only while the client takes what there is (M5).
     pub(super) fn restart_idle(&mut self) {
         let talks = self.live.as_ref().is_some_and(|live| live.first_byte);
-        if let Some(idle) = self.timeouts().and_then(|timeouts| timeouts.idle.limit()) {
-            if talks && self.is_stream_like() && self.phase != Phase::Finished {
-                self.timers.set(Timer::Idle, self.now.after(idle));
-            }
+        if let Some(idle) = self.timeouts().and_then(|timeouts| timeouts.idle.limit())
+            && talks
+            && self.is_stream_like()
+            && self.phase != Phase::Finished
+        {
+            self.timers.set(Timer::Idle, self.now.after(idle));
         }
     }
 
@@ -128,10 +130,10 @@ impl Call {
         self.phase = Phase::ErrorBody;
         self.timers.clear(Timer::FirstContent);
         // An error's body is a whole one, whatever was asked for: without this a trickling one would never end.
-        if let Some(total) = self.timeouts().and_then(|timeouts| timeouts.total.limit()) {
-            if !self.timers.is_set(Timer::Total) {
-                self.timers.set(Timer::Total, self.now.after(total));
-            }
+        if let Some(total) = self.timeouts().and_then(|timeouts| timeouts.total.limit())
+            && !self.timers.is_set(Timer::Total)
+        {
+            self.timers.set(Timer::Total, self.now.after(total));
         }
     }
 

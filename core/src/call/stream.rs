@@ -71,7 +71,7 @@ impl Call {
 
     /// Commits unless a success rule matches what is held, this event included (F9).
     fn try_commit(&mut self, reason: CommitReason) {
-        if self.success_rule_matches(|held| haystack::of_stream(held)) {
+        if self.success_rule_matches(haystack::of_stream) {
             return self.fail(Failure::success_rule());
         }
         let Some(live) = self.live.as_ref() else { return };

@@ -94,7 +94,7 @@ impl Call {
         let known = usize::from(choice.0) < self.plan.route.candidates.len();
         if !wanted || !known {
             self.late += 1;
-            if !self.live.as_ref().is_some_and(|live| live.lease == lease) {
+            if self.live.as_ref().is_none_or(|live| live.lease != lease) {
                 self.tell(Op::Leave { lease });
             }
             return;
@@ -148,10 +148,11 @@ impl Call {
         self.wait.soonest = soonest;
         let since = self.wait.since.unwrap_or(self.now);
         let quiet_since = since.max(progress);
-        if let Some(window) = self.policy().stall_window.limit() {
-            if self.wait.since.is_some() && self.now.since(quiet_since) >= window {
-                return self.exhausted(Cause::Stalled);
-            }
+        if let Some(window) = self.policy().stall_window.limit()
+            && self.wait.since.is_some()
+            && self.now.since(quiet_since) >= window
+        {
+            return self.exhausted(Cause::Stalled);
         }
         let until = match why {
             Refusal::Nothing => return self.exhausted(Cause::List),
@@ -207,10 +208,10 @@ impl Call {
 
     pub(super) fn stop_waiting(&mut self) {
         self.timers.clear_waiting();
-        if let Some(since) = self.wait.since.take() {
-            if self.wait.why != Some(Refusal::Backoff) {
-                self.wait.spent = Span(self.wait.spent.0.saturating_add(self.now.since(since).0));
-            }
+        if let Some(since) = self.wait.since.take()
+            && self.wait.why != Some(Refusal::Backoff)
+        {
+            self.wait.spent = Span(self.wait.spent.0.saturating_add(self.now.since(since).0));
         }
     }
 
