@@ -51,8 +51,7 @@ mod tests {
     #[test]
     fn jitter_stays_within_its_share_and_its_cap() {
         let mut rng = Rng::new(1);
-        let drawn: alloc::vec::Vec<u64> =
-            (0..1000).map(|_| rng.jittered(Span(1000), 100_000, Span(1050)).0).collect();
+        let drawn: alloc::vec::Vec<u64> = (0..1000).map(|_| rng.jittered(Span(1000), 100_000, Span(1050)).0).collect();
         assert!(drawn.iter().all(|us| (900..=1050).contains(us)));
         assert!(drawn.contains(&1050) && drawn.iter().any(|us| *us < 950));
         assert_eq!(rng.jittered(Span(1000), 0, Span::MAX), Span(1000));
