@@ -95,8 +95,6 @@ pub struct CallPolicy {
     pub stall_window: Span,
     /// A success slower than this counts against the breaker (M6); zero = off.
     pub slow_call: Span,
-    /// A client that takes nothing for so long is dropped; zero = never.
-    pub client_stall: Span,
 }
 
 /// A provider as a call sees it: its own budgets and rules (F6, F8).

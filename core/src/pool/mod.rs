@@ -146,6 +146,17 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The lease that it is about.
+    pub const fn lease(&self) -> LeaseId {
+        match self {
+            Op::Reserve(reserve) => reserve.lease,
+            Op::Settle(settle) => settle.lease,
+            Op::Renew { lease } | Op::Leave { lease } => *lease,
+        }
+    }
+}
+
 /// Why nothing could start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
