@@ -6,7 +6,7 @@
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -105,9 +105,9 @@ pub struct Wish {
 ///
 /// Errors are the client's (X3). Values of the wrong type other than `model` are the upstream's to refuse.
 pub fn read(format: Format, content_type: Option<&str>, body: &[u8]) -> Result<Wish, BodyError> {
-    match content_type.and_then(form::boundary) {
-        Some(boundary) if format == Format::Images => form::read(&boundary, body),
-        _ => read_json(format, body),
+    match content_type.filter(|_| format == Format::Images).and_then(form::parameters) {
+        Some(parameters) => form::read(parameters, body),
+        None => read_json(format, body),
     }
 }
 

@@ -10,13 +10,16 @@ use super::body::{BodyError, ModelSlot, Wish, estimate};
 /// More parts than this are no picture request but an attack on the scan.
 const MAX_PARTS: usize = 1000;
 
-/// The boundary of a `multipart/form-data` content type; `None` for any other type, or where it is not 1–70 bytes.
-pub(super) fn boundary(content_type: &str) -> Option<String> {
-    let (kind, parameters) = content_type.split_once(';')?;
-    if !kind.trim().eq_ignore_ascii_case("multipart/form-data") {
-        return None;
-    }
-    parameter(parameters, "boundary").filter(|boundary| (1..=70).contains(&boundary.len()))
+/// The parameters of a `multipart/form-data` content type; `None` for any other type.
+pub(super) fn parameters(content_type: &str) -> Option<&str> {
+    let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
+    kind.trim().eq_ignore_ascii_case("multipart/form-data").then_some(parameters)
+}
+
+/// The boundary among them; 1 to 70 bytes.
+fn boundary(parameters: &str) -> Result<String, BodyError> {
+    let boundary = parameter(parameters, "boundary").filter(|boundary| (1..=70).contains(&boundary.len()));
+    boundary.ok_or(BodyError::BrokenForm("its content type names no boundary of 1 to 70 bytes"))
 }
 
 /// The value of `name` among `; name=value` parameters, unquoted.
@@ -61,15 +64,15 @@ struct Part<'a> {
     span: Range<usize>,
 }
 
-/// Reads a form with the given boundary: the text parts `model` and `stream`.
-pub(super) fn read(boundary: &str, body: &[u8]) -> Result<Wish, BodyError> {
+/// Reads a form: the text parts `model` and `stream`. `parameters` are those of its content type.
+pub(super) fn read(parameters: &str, body: &[u8]) -> Result<Wish, BodyError> {
     if body.is_empty() {
         return Err(BodyError::Empty);
     }
     let mut slot = None;
     let mut stream = false;
     let mut text_bytes = 0_usize;
-    each_part(boundary, body, |part| {
+    each_part(&boundary(parameters)?, body, |part| {
         if part.is_file {
             return Ok(());
         }
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_models_text_part_is_swapped_and_the_file_is_left_alone() {
-        let wish = read("b1", EDIT.as_bytes()).unwrap();
+        let wish = read("boundary=b1", EDIT.as_bytes()).unwrap();
         assert!(wish.stream);
         let swapped = wish.slot.body_for(&Bytes::from(EDIT), "up-model");
         assert_eq!(swapped, EDIT.replace("\r\n\r\nm\r\n", "\r\n\r\nup-model\r\n").as_bytes());
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_form_that_cannot_be_read_says_why() {
-        let told = |boundary, body: &str| read(boundary, body.as_bytes()).unwrap_err();
+        let told = |boundary: &str, body: &str| read(&format!("boundary={boundary}"), body.as_bytes()).unwrap_err();
         assert_eq!(told("b1", ""), BodyError::Empty);
         assert_eq!(told("zz", EDIT), BodyError::BrokenForm("its boundary never occurs"));
         assert_eq!(told("b1", &EDIT[..EDIT.len() - 10]), BodyError::BrokenForm("its last boundary is missing"));
@@ -174,13 +177,15 @@ mod tests {
 
     #[test]
     fn boundaries_are_read_bare_and_quoted() {
-        let found = |content_type| boundary(content_type);
-        assert_eq!(found("multipart/form-data; boundary=----x").as_deref(), Some("----x"));
-        assert_eq!(found("Multipart/Form-Data; charset=\"a;b\\\"\" ; Boundary=\"a b\"").as_deref(), Some("a b"));
-        for none in
-            ["application/json", "multipart/form-data", "multipart/mixed; boundary=x", "multipart/form-data; boundary="]
-        {
-            assert_eq!(found(none), None, "{none}");
+        let found = |content_type| parameters(content_type).map(boundary);
+        assert_eq!(found("multipart/form-data; boundary=----x"), Some(Ok("----x".into())));
+        assert_eq!(found("Multipart/Form-Data; charset=\"a;b\\\"\" ; Boundary=\"a b\""), Some(Ok("a b".into())));
+        let broken = BodyError::BrokenForm("its content type names no boundary of 1 to 70 bytes");
+        for none in ["multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; charset=utf-8"] {
+            assert_eq!(found(none), Some(Err(broken.clone())), "{none}");
+        }
+        for other in ["application/json", "multipart/mixed; boundary=x", ""] {
+            assert_eq!(found(other), None, "{other}");
         }
     }
 
@@ -198,10 +203,10 @@ mod tests {
                 body.extend_from_slice(b"\r\n");
             }
             body.extend_from_slice(b"--b--\r\n");
-            let _ = read("b", &body[..cut.index(body.len())]);
-            if let Ok(wish) = read("b", &body) {
+            let _ = read("boundary=b", &body[..cut.index(body.len())]);
+            if let Ok(wish) = read("boundary=b", &body) {
                 let body = Bytes::from(body);
-                let swapped = read("b", &wish.slot.body_for(&body, &new)).unwrap().slot;
+                let swapped = read("boundary=b", &wish.slot.body_for(&body, &new)).unwrap().slot;
                 prop_assert_eq!(swapped.name(), new);
                 prop_assert_eq!(swapped.body_for(&wish.slot.body_for(&body, swapped.name()), wish.slot.name()), body);
             }

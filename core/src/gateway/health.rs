@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
+use crate::outcome::Outcome;
 use crate::time::{Span, Time};
 
 /// A slice of the window.
@@ -12,15 +13,13 @@ const SLICES: usize = 20;
 /// Errors below which a model is never degraded.
 const MIN_ERRORS: u32 = 3;
 
-/// What a call's final status says of its model: `Some(false)` = an error, `None` = nothing.
-///
-/// A request that the client got wrong (400, 413, 422 …) is no evidence; a status that names the gateway's own
-/// standing with the provider (401, 402, 403, 404) is: the model cannot be had.
-pub const fn verdict(status: u16) -> Option<bool> {
-    match status {
-        200..=399 => Some(true),
-        401..=404 | 408 | 429 | 500.. => Some(false),
-        _ => None,
+/// What a call's own outcome ([`End::outcome`](crate::event::End::outcome)) says of its model: `Some(false)` = an error,
+/// `None` = nothing, since the client asked for what cannot be had, or left.
+pub const fn verdict(outcome: Outcome) -> Option<bool> {
+    match outcome {
+        Outcome::Success => Some(true),
+        Outcome::Transient | Outcome::RateLimited | Outcome::SourceDead => Some(false),
+        Outcome::ResultInvalid | Outcome::RequestRejected | Outcome::Cancelled => None,
     }
 }
 
@@ -144,10 +143,9 @@ mod tests {
 
     #[test]
     fn only_what_says_something_of_the_model_counts() {
-        let told = [200, 302, 400, 401, 404, 408, 413, 422, 429, 500, 503, 529].map(verdict);
-        let no = Some(false);
-        let yes = Some(true);
-        assert_eq!(told, [yes, yes, None, no, no, no, None, None, no, no, no, no]);
+        let told: Vec<(&str, bool)> =
+            Outcome::ALL.iter().filter_map(|outcome| Some((outcome.as_str(), verdict(*outcome)?))).collect();
+        assert_eq!(told, [("success", true), ("transient", false), ("rate_limited", false), ("source_dead", false)]);
     }
 
     #[test]
