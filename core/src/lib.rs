@@ -8,6 +8,7 @@ pub mod call;
 #[cfg(feature = "drive")]
 pub mod drive;
 pub mod event;
+pub mod gateway;
 pub mod id;
 pub mod outcome;
 pub mod policy;
