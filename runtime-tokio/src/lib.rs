@@ -1,1 +1,3 @@
 //! The Surefoot gateway on tokio.
+
+pub mod upstream;
