@@ -62,7 +62,7 @@ async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond)
     let connection = http1::Builder::new().header_read_timeout(None).max_headers(256).serve_connection(io, service);
     let mut connection = pin!(connection);
     let mut tick = pin!(tokio::time::sleep(IDLE));
-    let (mut listening, mut told, mut idle_before) = (false, false, false);
+    let (mut listening, mut told, mut seen) = (false, false, None);
     poll_fn(|cx| {
         if !listening {
             presence.listen(cx.waker());
@@ -75,7 +75,7 @@ async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond)
                 told = true;
                 connection.as_mut().graceful_shutdown();
             }
-            if !presence.has_begun() {
+            if presence.requests() == 0 {
                 return Poll::Ready(());
             }
         }
@@ -83,11 +83,11 @@ async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond)
             return Poll::Ready(());
         }
         while tick.as_mut().poll(cx).is_ready() {
-            let idle = !presence.is_busy();
-            if idle && idle_before {
+            let requests = (!presence.is_busy()).then(|| presence.requests());
+            if requests.is_some() && requests == seen {
                 return Poll::Ready(());
             }
-            idle_before = idle;
+            seen = requests;
             tick.as_mut().reset(tokio::time::Instant::now() + IDLE);
         }
         Poll::Pending

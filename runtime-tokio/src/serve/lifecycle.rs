@@ -34,8 +34,8 @@ pub struct Presence {
     waker: Mutex<Option<Waker>>,
     /// Requests under way.
     busy: AtomicU32,
-    /// Whether any request ever came.
-    begun: AtomicBool,
+    /// Requests that came in all.
+    requests: AtomicU64,
     /// The client took nothing for too long and is dropped for it.
     stalled: AtomicBool,
 }
@@ -134,7 +134,7 @@ impl Presence {
 
     /// A request begins.
     pub fn begin(self: &Arc<Self>) -> Busy {
-        self.begun.store(true, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.busy.fetch_add(1, Ordering::AcqRel);
         Busy(self.clone())
     }
@@ -144,9 +144,9 @@ impl Presence {
         self.busy.load(Ordering::Acquire) > 0
     }
 
-    /// Whether any request ever came.
-    pub fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
+    /// Requests that came in all.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// Notes that the client took nothing for too long.
