@@ -11,6 +11,10 @@ use crate::pool::Roster;
 use crate::time::Span;
 use crate::wire::Format;
 
+pub mod config;
+pub mod defaults;
+pub mod rules;
+
 /// What happens to an answer with no content and a plain stop (M3).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EmptyCompletion {

@@ -5,8 +5,28 @@
 //! warm. A call that cannot start now may stay queued: when something frees a place, the pool grants it to the first
 //! in line and the driver takes that reply from [`Pool::pop_granted`].
 
+mod breaker;
+mod engine;
+mod gate;
+mod health;
+mod lease;
+mod limits;
+mod line;
+mod order;
+mod pace;
+mod progress;
+mod registry;
+mod settings;
+
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+pub use breaker::{Evidence, Transitions};
+pub use engine::Pool;
+pub use gate::{Admit, Candidate, GateOp, GateReply, Hold, Verdict};
+pub use progress::{Progress, stalled_at};
+pub use registry::{SourceSpec, TargetSpec, TargetView};
+pub use settings::{BreakerSettings, HealthSettings, PaceSettings, Settings};
 
 use crate::id::{Choice, LeaseId, TargetId};
 use crate::outcome::Outcome;
@@ -67,6 +87,8 @@ pub struct Standing {
     pub out: bool,
     /// The call's own backoff on this source; [`Time::ZERO`] when none runs (G11).
     pub not_before: Time,
+    /// Which of the call's attempts last started there, counted from 1; 0 = none. A new turn goes to the longest unused.
+    pub last_attempt: u16,
 }
 
 /// A place wanted.
