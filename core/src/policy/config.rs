@@ -45,6 +45,8 @@ impl fmt::Display for Problem {
     }
 }
 
+impl core::error::Error for Problem {}
+
 /// A whole configuration, valid.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -289,9 +291,9 @@ pub struct Breaker {
     pub fail_rate_ppm: u32,
     /// How far back samples count; never zero.
     pub window: Span,
-    /// The plain open time.
+    /// The plain open time; never longer than `max_cooldown`.
     pub cooldown: Span,
-    /// The longest open time; at least `cooldown`.
+    /// The longest open time.
     pub max_cooldown: Span,
     /// How long a probe may keep its place; never zero.
     pub probe_ttl: Span,
@@ -406,8 +408,8 @@ fn walk(tree: &Value, env: &dyn Fn(&str) -> Option<String>, serves: bool) -> Res
     let mut reader = Reader::new(env);
     let config = reader.root(tree).table(|table| {
         let server = table.section("server", sections::server);
-        let (providers, names) = providers::all(table, serves);
-        let models = models::all(table, &names);
+        let (providers, known) = providers::all(table, serves);
+        let models = models::all(table, &known);
         let overrides = table.section("default_policy", sections::policy);
         Config {
             server,

@@ -175,3 +175,69 @@ impl Default for Timeouts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Format;
+
+    #[test]
+    fn a_key_in_the_environment_is_enough_for_a_provider() {
+        let env = |name: &str| match name {
+            "ANTHROPIC_API_KEY" => Some(" sk-ant\n".to_owned()),
+            "XAI_API_KEY" => Some("xai".to_owned()),
+            "OPENAI_API_KEY" => Some("  ".to_owned()),
+            _ => None,
+        };
+        let config = from_environment(&env).unwrap();
+        let names: Vec<&str> = config.providers.iter().map(|provider| &*provider.name).collect();
+        assert_eq!(names, ["anthropic", "xai"], "an empty variable is none");
+        assert_eq!(config.providers[0].keys[0].value.expose(), "sk-ant");
+        assert!(config.providers[0].speaks(Format::Messages) && config.providers[1].speaks(Format::Chat));
+        assert_eq!(config.server.listen.to_string(), "127.0.0.1:4000");
+        assert!(config.models.is_empty());
+    }
+
+    #[test]
+    fn every_well_known_provider_is_a_valid_one() {
+        let config = from_environment(&|_| Some("key".to_owned())).unwrap();
+        assert_eq!(config.providers.len(), WELL_KNOWN.len());
+        for provider in &config.providers {
+            assert!(catalogue(&provider.endpoints[0].base_url).len() >= 2, "{}", provider.name);
+        }
+    }
+
+    #[test]
+    fn without_any_key_the_variables_are_named() {
+        let told = from_environment(&|_| None).unwrap_err()[0].to_string();
+        assert!(
+            WELL_KNOWN.iter().all(|known| told.contains(known.variable)) && told.contains("surefoot.toml"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_key_that_no_header_can_carry_is_told_by_its_variable() {
+        let env = |name: &str| (name == "GROQ_API_KEY").then(|| "two words".to_owned());
+        let problems = from_environment(&env).unwrap_err();
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].path, "GROQ_API_KEY");
+        assert!(!problems[0].reason.contains("words"));
+    }
+
+    /// M9 (3): only the default addresses have a catalogue.
+    #[test]
+    fn the_catalogue_is_for_default_addresses_only() {
+        let models = |text| catalogue(&BaseUrl::parse(text).unwrap());
+        assert!(models("https://api.openai.com/v1/").contains(&"gpt-5"));
+        assert!(!models("https://API.anthropic.com").is_empty(), "as Anthropic's own SDK writes it");
+        for other in [
+            "http://api.openai.com/v1",
+            "https://api.openai.com:8443/v1",
+            "https://api.openai.com/v2",
+            "http://localhost/v1",
+        ] {
+            assert!(models(other).is_empty(), "{other}");
+        }
+    }
+}

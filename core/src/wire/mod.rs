@@ -1,7 +1,16 @@
 //! The wire: event streams, each protocol's events and bodies, errors in and out. One file a protocol, one table each.
 
 use alloc::string::String;
-use alloc::vec::Vec;
+
+mod chat;
+pub mod error;
+mod facts;
+mod images;
+pub mod json;
+mod messages;
+mod responses;
+pub mod sse;
+pub mod stream;
 
 /// What a call speaks: the protocol of its route.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -163,6 +172,3 @@ pub type Header = (alloc::boxed::Box<str>, alloc::boxed::Box<str>);
 pub fn header<'a>(headers: &'a [Header], name: &str) -> Option<&'a str> {
     headers.iter().find(|(known, _)| &**known == name).map(|(_, value)| &**value)
 }
-
-#[doc(hidden)]
-pub type Frames = Vec<bytes::Bytes>;

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::providers::{Names, model_name};
+use super::providers::{Known, MAX_CANDIDATES, model_name};
 use super::reader::{Node, Table};
 use super::text::{Text, nearest};
 use super::{Model, PolicyOverrides, Target, sections};
@@ -21,8 +21,8 @@ const STRATEGIES: [(&str, Strategy); 4] = [
 /// Further askings of a model with `structured = true` where its policy has none.
 const STRUCTURED_RETRIES: u32 = 2;
 
-/// All virtual models. `providers` are the names that targets may begin with.
-pub(super) fn all(table: &mut Table<'_, '_>, providers: &Names) -> Vec<Model> {
+/// All virtual models. `providers` are those that targets may name.
+pub(super) fn all(table: &mut Table<'_, '_>, providers: &[Known]) -> Vec<Model> {
     let mut models: Vec<Model> = Vec::new();
     if let Some(node) = table.key("models") {
         node.list(|node| {
@@ -34,7 +34,7 @@ pub(super) fn all(table: &mut Table<'_, '_>, providers: &Names) -> Vec<Model> {
     models
 }
 
-fn model(table: &mut Table<'_, '_>, providers: &Names, earlier: &[Model]) -> Model {
+fn model(table: &mut Table<'_, '_>, providers: &[Known], earlier: &[Model]) -> Model {
     let name = match table.key("name") {
         None => {
             table.wrong("name", "missing; it is what clients ask for");
@@ -64,7 +64,7 @@ fn model(table: &mut Table<'_, '_>, providers: &Names, earlier: &[Model]) -> Mod
 }
 
 /// The targets as they are listed, a plain one as a list of one, and whether any list is nested.
-fn targets(table: &mut Table<'_, '_>, providers: &Names) -> (Vec<Vec<Target>>, bool) {
+fn targets(table: &mut Table<'_, '_>, providers: &[Known]) -> (Vec<Vec<Target>>, bool) {
     let Some(node) = table.key("targets") else {
         table.wrong("targets", "missing; list at least one \"provider/model\"");
         return (Vec::new(), false);
@@ -83,16 +83,22 @@ fn targets(table: &mut Table<'_, '_>, providers: &Names) -> (Vec<Vec<Target>>, b
     if empty {
         table.wrong("targets", "empty; list at least one \"provider/model\"");
     }
+    let sources = |target: &Target| providers.get(target.provider).map_or(0, |known| known.sources);
+    let candidates: usize = tiers.iter().flatten().flatten().map(sources).sum();
+    if candidates > MAX_CANDIDATES {
+        table.wrong("targets", format!("{candidates} sources in all; at most {MAX_CANDIDATES}"));
+    }
     (tiers.unwrap_or_default(), nested)
 }
 
-fn target(node: Node<'_, '_>, providers: &Names) -> Option<Target> {
+fn target(node: Node<'_, '_>, providers: &[Known]) -> Option<Target> {
     node.parsed(|text| {
         let (provider, model) = match text.as_str().split_once('/') {
             Some((provider, model)) if !provider.is_empty() && !model.trim().is_empty() => (provider, model),
             _ => return Err(format!("{} is no target; write it as \"provider/model\"", text.shown())),
         };
-        let known = providers.iter().position(|name| name.as_deref() == Some(provider));
+        let known =
+            providers.iter().position(|known| known.name.as_ref().is_some_and(|name| name.as_str() == provider));
         match known {
             Some(provider) => Ok(Target { provider, model: model.to_owned() }),
             None => Err(unknown_provider(text, provider, providers)),
@@ -100,9 +106,10 @@ fn target(node: Node<'_, '_>, providers: &Names) -> Option<Target> {
     })
 }
 
-fn unknown_provider(text: &Text, provider: &str, providers: &Names) -> String {
+fn unknown_provider(text: &Text, provider: &str, providers: &[Known]) -> String {
     let shown = text.part_shown(provider);
-    match nearest(provider, providers.iter().flatten().map(String::as_str)) {
+    let tellable = providers.iter().filter_map(|known| known.name.as_ref()).filter(|name| !name.is_from_env());
+    match nearest(provider, tellable.map(Text::as_str)) {
         Some(known) if !text.is_from_env() => format!("unknown provider {shown}; the nearest known one is `{known}`"),
         _ => format!("unknown provider {shown}"),
     }

@@ -20,43 +20,58 @@ const FORMATS: [(&str, Format); 5] = [
     ("embeddings", Format::Embeddings),
     ("images", Format::Images),
 ];
+/// Candidates of a roster at most.
+pub(super) const MAX_CANDIDATES: usize = 4096;
 /// Headers that say how a message is framed: a fixed value would break every request.
 const FRAMING: [&str; 5] = ["connection", "content-length", "transfer-encoding", "upgrade", "te"];
 
-/// The names by place, `None` where a provider has no valid one: targets are looked up in it even when a provider itself
-/// is refused, so that one mistake does not make others.
-pub(super) type Names = Vec<Option<String>>;
-
-/// All providers and their names. `needed` = a file without any is a mistake.
-pub(super) fn all(table: &mut Table<'_, '_>, needed: bool) -> (Vec<Provider>, Names) {
-    let mut names = Names::new();
-    let providers = table.key("providers").and_then(|node| {
-        node.list(|node| {
-            let place = names.len();
-            names.push(None);
-            let provider = node.table(|table| provider(table, &names))?;
-            names[place] = Some(provider.name.clone()).filter(|name| !name.is_empty());
-            Some(provider)
-        })
-    });
-    if needed && providers.as_ref().is_none_or(Vec::is_empty) && names.is_empty() {
-        table.wrong("providers", "no provider; add a [[providers]] table with a `name`, `formats` and a `base_url`");
-    }
-    (providers.unwrap_or_default(), names)
+/// A provider as targets know it; one that was refused too, so that one mistake does not make others.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Its name, if that is a valid one.
+    pub(super) name: Option<Text>,
+    /// Its sources: endpoints times keys.
+    pub(super) sources: usize,
 }
 
-fn provider(table: &mut Table<'_, '_>, earlier: &Names) -> Provider {
-    let name = unique_name(table, None, |name| earlier.iter().flatten().any(|known| known == name));
-    let mut keys: Vec<Key> = Vec::new();
-    if let Some(node) = table.key("keys") {
-        node.list(|node| {
-            let key = node.table(|table| key(table, &keys))?;
-            keys.push(key);
-            Some(())
-        });
+/// All providers, and what targets may know of them, by place. `needed` = a file without any is a mistake.
+pub(super) fn all(table: &mut Table<'_, '_>, needed: bool) -> (Vec<Provider>, Vec<Known>) {
+    let mut known: Vec<Known> = Vec::new();
+    let given = table.key("providers");
+    let none = given.as_ref().is_none_or(|node| node.is_list() && node.elements().is_empty());
+    let providers = given.and_then(|node| {
+        node.list(|mut node| {
+            let read = node.table_mut(|table| provider(table, &known));
+            let (provider, name) = read.unzip();
+            let sources = provider.as_ref().map_or(0, sources);
+            known.push(Known { name: name.flatten(), sources });
+            if sources > MAX_CANDIDATES {
+                return node.wrong(format!("{sources} sources (endpoints times keys); at most {MAX_CANDIDATES}"));
+            }
+            provider
+        })
+    });
+    if needed && none {
+        table.wrong("providers", "no provider; add a [[providers]] table with a `name`, `formats` and a `base_url`");
     }
-    Provider {
-        name: name.unwrap_or_default(),
+    (providers.unwrap_or_default(), known)
+}
+
+fn sources(provider: &Provider) -> usize {
+    provider.endpoints.len() * provider.keys.len().max(1)
+}
+
+fn provider(table: &mut Table<'_, '_>, earlier: &[Known]) -> (Provider, Option<Text>) {
+    let taken = |name: &str| earlier.iter().flat_map(|known| &known.name).any(|known| known.as_str() == name);
+    let name = match table.key("name") {
+        Some(node) => unique_name(node, taken),
+        None => {
+            table.wrong("name", "missing; every provider needs a name");
+            None
+        }
+    };
+    let provider = Provider {
+        name: name.clone().map(Text::into_string).unwrap_or_default(),
         formats: formats(table),
         endpoints: endpoints(table),
         models: models(table),
@@ -71,23 +86,14 @@ fn provider(table: &mut Table<'_, '_>, earlier: &Names) -> Provider {
             .and_then(|node| node.list(|node| node.parsed(|text| Phrase::parse(text.as_str()))))
             .unwrap_or_default(),
         rules: rules::own(table),
-        keys,
+        keys: keys(table),
         timeouts: table.section("timeouts", sections::timeouts),
-    }
+    };
+    (provider, name)
 }
 
-/// The `name` of a table; `default` stands where it may be left out.
-fn unique_name(table: &mut Table<'_, '_>, default: Option<String>, taken: impl Fn(&str) -> bool) -> Option<String> {
-    let Some(node) = table.key("name") else {
-        match default {
-            None => table.wrong("name", "missing; every provider needs a name"),
-            Some(name) if taken(&name) => {
-                table.wrong("name", format!("left out, so it would be `{name}`, but that name is used already"));
-            }
-            fine => return fine,
-        }
-        return None;
-    };
+/// A name as it stands in headers and paths.
+fn unique_name(node: Node<'_, '_>, taken: impl Fn(&str) -> bool) -> Option<Text> {
     node.parsed(|text| {
         let fine = |b: u8| b.is_ascii_graphic() && !b"/?#%\"\\".contains(&b);
         match text.as_str() {
@@ -96,9 +102,22 @@ fn unique_name(table: &mut Table<'_, '_>, default: Option<String>, taken: impl F
                 Err(format!("{} must be visible ASCII without spaces, slashes, `?`, `#`, `%` and quotes", text.shown()))
             }
             name if taken(name) => Err(format!("the name {} is used already", text.shown())),
-            name => Ok(name.to_owned()),
+            _ => Ok(text.clone()),
         }
     })
+}
+
+/// A name that may be left out: then it is the word and the place, counted from 1.
+fn name_or_place(table: &mut Table<'_, '_>, word: &str, place: usize, taken: impl Fn(&str) -> bool) -> Option<String> {
+    if let Some(node) = table.key("name") {
+        return unique_name(node, taken).map(Text::into_string);
+    }
+    let name = format!("{word}{}", place + 1);
+    if taken(&name) {
+        table.wrong("name", format!("left out, so it would be `{name}`, but that name is used already"));
+        return None;
+    }
+    Some(name)
 }
 
 fn formats(table: &mut Table<'_, '_>) -> Vec<Format> {
@@ -134,9 +153,8 @@ fn endpoints(table: &mut Table<'_, '_>) -> Vec<Endpoint> {
     };
     let empty = node.is_list() && node.elements().is_empty();
     let mut endpoints: Vec<Endpoint> = Vec::new();
-    let mut place = 0;
     node.list(|node| {
-        place += 1;
+        let place = node.place();
         let endpoint = node.table(|table| endpoint(table, place, &endpoints))?;
         endpoints.extend(endpoint);
         Some(())
@@ -148,8 +166,7 @@ fn endpoints(table: &mut Table<'_, '_>) -> Vec<Endpoint> {
 }
 
 fn endpoint(table: &mut Table<'_, '_>, place: usize, earlier: &[Endpoint]) -> Option<Endpoint> {
-    let default = format!("endpoint{place}");
-    let name = unique_name(table, Some(default), |name| earlier.iter().any(|known| known.name == name));
+    let name = name_or_place(table, "endpoint", place, |name| earlier.iter().any(|known| known.name == name));
     let Some(node) = table.key("base_url") else {
         table.wrong("base_url", "missing; give the endpoint's address, like https://api.openai.com/v1");
         return None;
@@ -217,9 +234,21 @@ fn header(name: &str, taken: bool, mut node: Node<'_, '_>) -> Option<Secret> {
     })
 }
 
-fn key(table: &mut Table<'_, '_>, earlier: &[Key]) -> Key {
-    let default = format!("key{}", earlier.len() + 1);
-    let name = unique_name(table, Some(default), |name| earlier.iter().any(|known| known.name == name));
+fn keys(table: &mut Table<'_, '_>) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    if let Some(node) = table.key("keys") {
+        node.list(|node| {
+            let place = node.place();
+            let key = node.table(|table| key(table, place, &keys))?;
+            keys.push(key);
+            Some(())
+        });
+    }
+    keys
+}
+
+fn key(table: &mut Table<'_, '_>, place: usize, earlier: &[Key]) -> Key {
+    let name = name_or_place(table, "key", place, |name| earlier.iter().any(|known| known.name == name));
     if !table.has("value") {
         table.wrong("value", "missing; give the key, or leave out the whole entry where none is needed");
     }

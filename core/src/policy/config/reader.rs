@@ -98,6 +98,11 @@ impl<'r, 'e> Node<'r, 'e> {
         self.reader.problems.len()
     }
 
+    /// Its place in its list; 0 for what is in none.
+    pub(super) fn place(&self) -> usize {
+        if let Path::Index(_, at) = self.path { at } else { 0 }
+    }
+
     /// Whether it is a list.
     pub(super) fn is_list(&self) -> bool {
         self.value.is_array()

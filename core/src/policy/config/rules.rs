@@ -1,14 +1,13 @@
 //! `failover_rules`, of the default policy, a model or a provider: all by the same rules (F8, F14).
 
 use alloc::format;
-use alloc::vec::Vec;
 
 use regex::Regex;
 
 use super::RuleOverrides;
 use super::reader::{Node, Table};
-use crate::policy::StopRule;
 use crate::policy::rules::{ERROR_STATUSES, MAX_RULES, compile};
+use crate::policy::{Rules, StopRule};
 
 /// Both groups.
 pub(super) fn groups(table: &mut Table<'_, '_>) -> RuleOverrides {
@@ -63,8 +62,8 @@ pub(super) fn error_status(mut node: Node<'_, '_>) -> Option<u16> {
     }
 }
 
-/// Rules where no others are given.
-pub(super) fn own(table: &mut Table<'_, '_>) -> crate::policy::Rules {
+/// A provider's own rules: nothing stands beneath them.
+pub(super) fn own(table: &mut Table<'_, '_>) -> Rules {
     let RuleOverrides { success, stop } = table.section("failover_rules", groups);
-    crate::policy::Rules { success: Vec::from_iter(success.into_iter().flatten()), stop: stop.unwrap_or_default() }
+    Rules { success: success.unwrap_or_default(), stop: stop.unwrap_or_default() }
 }

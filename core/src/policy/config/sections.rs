@@ -21,13 +21,11 @@ pub(super) fn server(table: &mut Table<'_, '_>) -> Server {
     let keys_given = table.key("api_keys").is_some_and(|node| !node.elements().is_empty() || !node.is_list());
     let api_keys = table.key("api_keys").and_then(|node| node.list(secret)).unwrap_or_default();
     let open = table.flag("open").unwrap_or(false);
-    if let Some(listen) = listen.filter(|addr| !keys_given && !open && !addr.ip().to_canonical().is_loopback()) {
+    if !keys_given && !open && listen.is_some_and(|addr| !addr.ip().to_canonical().is_loopback()) {
         table.wrong(
             "api_keys",
-            alloc::format!(
-                "none given, but `listen` ({listen}) is reached from beyond this machine; \
-                 set keys, listen on 127.0.0.1, or say `open = true`"
-            ),
+            "none given, but `listen` is reached from beyond this machine; \
+             set keys, listen on 127.0.0.1, or say `open = true`",
         );
     }
     if listen.is_some_and(|addr| addr.port() != 0 && Some(addr) == admin_listen) {
@@ -129,17 +127,14 @@ pub(super) fn timeouts(table: &mut Table<'_, '_>) -> TimeoutOverrides {
 /// `[breaker]`.
 pub(super) fn breaker(table: &mut Table<'_, '_>) -> Breaker {
     let cooldown = table.seconds("cooldown_seconds").unwrap_or(Span::from_secs(60));
-    let max_cooldown = table.seconds("max_cooldown_seconds");
-    if max_cooldown.is_some_and(|max| max < cooldown) {
-        table.wrong("max_cooldown_seconds", "must be at least `cooldown_seconds`");
-    }
+    let max_cooldown = table.seconds("max_cooldown_seconds").unwrap_or(cooldown.max(Span::from_secs(300)));
     Breaker {
         fail_threshold: table.positive("fail_threshold").unwrap_or(5),
         min_calls: table.positive("min_calls").unwrap_or(10),
         fail_rate_ppm: table.share("fail_rate").unwrap_or(600_000),
         window: table.positive_seconds("window_seconds").unwrap_or(Span::from_secs(60)),
-        cooldown,
-        max_cooldown: max_cooldown.unwrap_or(cooldown.max(Span::from_secs(300))),
+        cooldown: cooldown.min(max_cooldown),
+        max_cooldown,
         probe_ttl: table.positive_seconds("probe_ttl_seconds").unwrap_or(Span::from_secs(60)),
         count_rate_limited: table.flag("count_rate_limited").unwrap_or(false),
         slow_call: table.seconds("slow_call_seconds").unwrap_or(Span::ZERO),

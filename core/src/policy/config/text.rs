@@ -106,8 +106,16 @@ fn variable(inside: &str, env: Env<'_>) -> Result<(String, bool), String> {
 }
 
 /// The known word that takes the fewest edits to get to; the earlier one of two equals.
+///
+/// A unit that was left out or mixed up counts as one edit: `max_wait` means `max_wait_seconds`, not `max_bytes`.
 pub(super) fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    known.min_by_key(|known| distance(word, known))
+    known.min_by_key(|known| distance(word, known).min(1 + distance(stem(word), stem(known))))
+}
+
+/// A key without its unit.
+fn stem(key: &str) -> &str {
+    const UNITS: [&str; 9] = ["_seconds", "_second", "_secs", "_sec", "_s", "_millis", "_ms", "_bytes", "_minutes"];
+    UNITS.iter().find_map(|unit| key.strip_suffix(unit)).unwrap_or(key)
 }
 
 /// Edits between two words: letters put in, left out, changed, or two neighbours swapped.
@@ -180,6 +188,7 @@ mod tests {
         let known = ["cooldown_seconds", "max_cooldown_seconds", "window_seconds", "listen", "admin_listen"];
         let near = |word| nearest(word, known.into_iter());
         assert_eq!(near("cooldown_secs"), Some("cooldown_seconds"));
+        assert_eq!((near("cooldown"), near("window_ms")), (Some("cooldown_seconds"), Some("window_seconds")));
         assert_eq!(near("listne"), Some("listen"));
         assert_eq!(near(""), Some("listen"));
         assert_eq!(nearest("x", core::iter::empty()), None);
