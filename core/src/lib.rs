@@ -5,6 +5,7 @@
 extern crate alloc;
 
 pub mod event;
+pub mod gateway;
 pub mod id;
 pub mod outcome;
 pub mod policy;
