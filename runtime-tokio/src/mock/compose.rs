@@ -95,8 +95,10 @@ pub(super) fn compose(route: Route, ask: &Ask, behaviour: &Behaviour, number: u6
     let stream = body.stream;
     let mut cut = break_off(route, behaviour, body);
     frame(&mut cut.pieces, behaviour, stream);
-    compress(&mut cut.pieces, behaviour.gzip);
-    let length: usize = cut.promised.unwrap_or_else(|| cut.pieces.iter().map(Vec::len).sum());
+    // A stream that breaks has no trailer; a whole answer breaks as it goes over the wire, so it has one to lose.
+    compress(&mut cut.pieces, behaviour.gzip, !stream || cut.tail.is_none());
+    let length: usize = cut.pieces.iter().map(Vec::len).sum();
+    keep(&mut cut.pieces, if cut.halves == 2 { length } else { length / 2 * cut.halves });
     if let Some(Break { at: Point::Bytes(most), how }) = behaviour.broken {
         keep(&mut cut.pieces, most);
         cut.tail = Some(tail(route, behaviour, how, stream));
@@ -153,7 +155,7 @@ fn body(route: Route, ask: &Ask, behaviour: &Behaviour, status: u16, number: u64
     }
     let behind_200 = !stream && matches!(behaviour.broken, Some(Break { how: How::Error, .. }));
     if status >= 400 || behind_200 {
-        let standing_for = if behind_200 { behaviour.error.standing_for.unwrap_or(503) } else { status };
+        let standing_for = if behind_200 { standing_for(route, behaviour) } else { status };
         return Body::whole(JSON, dialect::error_body(route, standing_for, &behaviour.error, number).to_string());
     }
     let say = Say::new(ask, behaviour, number);
@@ -165,6 +167,11 @@ fn body(route: Route, ask: &Ask, behaviour: &Behaviour, status: u16, number: u64
         dialect::drift(&mut value);
     }
     Body::whole(JSON, value.to_string())
+}
+
+/// The status that an error object behind a 200 stands for: by default the one its protocol has for an overload.
+fn standing_for(route: Route, behaviour: &Behaviour) -> u16 {
+    behaviour.error.standing_for.unwrap_or(if route.anthropic() { 529 } else { 503 })
 }
 
 fn page(status: u16) -> String {
@@ -206,8 +213,8 @@ fn events(route: Route, ask: &Ask, behaviour: &Behaviour, say: &Say) -> Vec<Piec
 struct Cut {
     pieces: Vec<Vec<u8>>,
     tail: Option<Step>,
-    /// The length that the head promises, if more than what is left.
-    promised: Option<usize>,
+    /// A whole answer that breaks: the part of it that is sent, of 2.
+    halves: usize,
 }
 
 fn break_off(route: Route, behaviour: &Behaviour, body: Body) -> Cut {
@@ -216,7 +223,7 @@ fn break_off(route: Route, behaviour: &Behaviour, body: Body) -> Cut {
     let all = |pieces: Vec<Piece>| pieces.into_iter().map(|piece| piece.bytes).collect::<Vec<_>>();
     let Some(Break { at, how }) = behaviour.broken.filter(|broken| !matches!(broken.at, Point::Head | Point::Bytes(_)))
     else {
-        return Cut { pieces: all(pieces), tail: None, promised: None };
+        return Cut { pieces: all(pieces), tail: None, halves: 2 };
     };
     let index = place(&pieces, at);
     match how {
@@ -225,28 +232,25 @@ fn break_off(route: Route, behaviour: &Behaviour, body: Body) -> Cut {
             if let Some(piece) = pieces.get_mut(index) {
                 piece.bytes = std::mem::take(&mut piece.damaged);
             }
-            Cut { pieces: all(pieces), tail: None, promised: None }
+            Cut { pieces: all(pieces), tail: None, halves: 2 }
         }
         How::Error if stream => {
             pieces.truncate(index);
-            let status = behaviour.error.standing_for.unwrap_or(503);
+            let status = standing_for(route, behaviour);
             let event = dialect::error_event(route, status, &behaviour.error, index);
             let mut left = all(pieces);
             left.push(event.bytes(false));
-            Cut { pieces: left, tail: None, promised: None }
+            Cut { pieces: left, tail: None, halves: 2 }
         }
-        How::Error => Cut { pieces: all(pieces), tail: None, promised: None },
+        How::Error => Cut { pieces: all(pieces), tail: None, halves: 2 },
         _ if stream => {
             pieces.truncate(index);
-            Cut { pieces: all(pieces), tail: Some(tail(route, behaviour, how, stream)), promised: None }
+            Cut { pieces: all(pieces), tail: Some(tail(route, behaviour, how, stream)), halves: 2 }
         }
         // A whole answer is one piece: it breaks after its head or in its middle.
         _ => {
-            let mut left = all(pieces);
-            let length = left.iter().map(Vec::len).sum();
-            let none = matches!(at, Point::Events(0) | Point::Content(0));
-            keep(&mut left, if none { 0 } else { length / 2 });
-            Cut { pieces: left, tail: Some(tail(route, behaviour, how, stream)), promised: Some(length) }
+            let halves = usize::from(!matches!(at, Point::Events(0) | Point::Content(0)));
+            Cut { pieces: all(pieces), tail: Some(tail(route, behaviour, how, stream)), halves }
         }
     }
 }
@@ -295,7 +299,7 @@ fn frame(pieces: &mut [Vec<u8>], behaviour: &Behaviour, stream: bool) {
 }
 
 /// Each piece is flushed, so that a compressed stream still arrives event by event.
-fn compress(pieces: &mut Vec<Vec<u8>>, gzip: Gzip) {
+fn compress(pieces: &mut Vec<Vec<u8>>, gzip: Gzip, ends: bool) {
     if !matches!(gzip, Gzip::On | Gzip::Bare) {
         return;
     }
@@ -306,7 +310,9 @@ fn compress(pieces: &mut Vec<Vec<u8>>, gzip: Gzip) {
         let _ = encoder.write_all(piece).and_then(|()| encoder.flush());
         done.push(std::mem::take(encoder.get_mut()));
     }
-    done.push(encoder.finish().unwrap_or_default());
+    if ends {
+        done.push(encoder.finish().unwrap_or_default());
+    }
     *pieces = done;
 }
 
@@ -361,4 +367,60 @@ fn headers(route: Route, behaviour: &Behaviour, body: &Body, status: u16, number
         add(name, &date::resolved(value, now));
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use surefoot_core::rng::Rng;
+
+    use super::*;
+    use crate::mock::DIRECTIVES;
+
+    const ROUTES: [Route; 8] = [
+        Route::Chat,
+        Route::Responses,
+        Route::Messages,
+        Route::CountTokens,
+        Route::Embeddings,
+        Route::Images(true),
+        Route::Models,
+        Route::Unknown,
+    ];
+
+    /// Three words of the table, joined; `None` where they exclude each other.
+    fn drawn(rng: &mut Rng) -> Option<Behaviour> {
+        let words: Vec<&str> = DIRECTIVES.iter().flat_map(|(_, rows)| rows.iter()).map(|row| row.example).collect();
+        let place = ["", "-after=0", "-after=2", "-after=1c", "-after=99", "-at=0", "-at=70"];
+        let mut word = || {
+            let word = words[rng.below(words.len() as u32) as usize];
+            if word.contains("huge") {
+                "huge=500".to_owned()
+            } else {
+                format!("{word}{}", place[rng.below(7) as usize])
+            }
+        };
+        Behaviour::parse(&format!("{}, {}, {}", word(), word(), word())).ok()
+    }
+
+    #[test]
+    fn whatever_is_told_the_promised_length_is_kept_unless_the_answer_breaks() {
+        let mut rng = Rng::new(1);
+        let (mut answers, mut promised) = (0, 0);
+        while answers < 5000 {
+            let Some(behaviour) = drawn(&mut rng) else { continue };
+            let ask = Ask { model: "m".to_owned(), stream: rng.below(2) == 1, n: 2, ..Ask::default() };
+            let route = ROUTES[rng.below(8) as usize];
+            let answer = compose(route, &ask, &behaviour, 1, &["m".to_owned()]);
+            answers += 1;
+            let sent = |step: &Step| if let Step::Send(bytes) = step { bytes.len() } else { 0 };
+            let sent: usize = answer.body.iter().map(sent).sum();
+            let breaks = !matches!(answer.body.last(), None | Some(Step::Send(_) | Step::Wait(_)));
+            let length = answer.head.headers.iter().find(|(name, _)| name == "content-length");
+            if let Some(length) = length.and_then(|(_, length)| length.parse::<usize>().ok()) {
+                promised += 1;
+                assert!(if breaks { sent <= length } else { sent == length }, "{route:?} {behaviour}");
+            }
+        }
+        assert!(promised > 1000);
+    }
 }

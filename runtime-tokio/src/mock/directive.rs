@@ -382,4 +382,24 @@ mod tests {
             "{unknown}"
         );
     }
+
+    #[test]
+    fn any_text_is_read_without_a_panic_and_what_passes_keeps_its_meaning() {
+        let mut rng = surefoot_core::rng::Rng::new(3);
+        let parts = [
+            "503", ":", "=", ",", ";", "\"", "*", "-after", "-at", "cut", "stall", "text", "é", "2c", "9", " ", "_ms",
+            "gap",
+        ];
+        let mut passed = 0;
+        for _ in 0..20_000 {
+            let text: String = (0..rng.below(7)).map(|_| parts[rng.below(parts.len() as u32) as usize]).collect();
+            let Ok(all) = Behaviour::parse_sequence(&text) else { continue };
+            passed += 1;
+            for behaviour in all.iter().take(3) {
+                let plain = behaviour.text.as_ref().is_none_or(|text| !text.contains('"'));
+                assert!(!plain || Behaviour::parse(&behaviour.to_string()).as_ref() == Ok(behaviour), "{text}");
+            }
+        }
+        assert!(passed > 100, "{passed}");
+    }
 }
