@@ -93,7 +93,7 @@ pub(super) fn compose(route: Route, ask: &Ask, behaviour: &Behaviour, number: u6
         _ => {}
     }
     let stream = body.stream;
-    let mut cut = break_off(route, behaviour, body);
+    let mut cut = break_off(route, ask, behaviour, body, number);
     frame(&mut cut.pieces, behaviour, stream);
     // A stream that breaks has no trailer; a whole answer breaks as it goes over the wire, so it has one to lose.
     compress(&mut cut.pieces, behaviour.gzip, !stream || cut.tail.is_none());
@@ -153,12 +153,20 @@ fn body(route: Route, ask: &Ask, behaviour: &Behaviour, status: u16, number: u64
         let stream = stream && !json;
         return Body { stream, ..Body::whole(if stream { SSE } else { JSON }, body.clone()) };
     }
-    let behind_200 = !stream && matches!(behaviour.broken, Some(Break { how: How::Error, .. }));
-    if status >= 400 || behind_200 {
-        let standing_for = if behind_200 { standing_for(route, behaviour) } else { status };
-        return Body::whole(JSON, dialect::error_body(route, standing_for, &behaviour.error, number).to_string());
-    }
     let say = Say::new(ask, behaviour, number);
+    let error = &behaviour.error;
+    match behaviour.broken.map(|broken| broken.how).filter(|_| !stream) {
+        _ if status >= 400 => return Body::whole(JSON, dialect::error_body(route, status, error, number).to_string()),
+        Some(How::Failed) if route == Route::Responses => {
+            let failed = dialect::failed(&say, standing_for(route, behaviour), error);
+            return Body::whole(JSON, failed.to_string());
+        }
+        Some(How::Error | How::Failed) => {
+            let behind_200 = dialect::error_body(route, standing_for(route, behaviour), error, number);
+            return Body::whole(JSON, behind_200.to_string());
+        }
+        _ => {}
+    }
     if stream {
         return Body { content_type: SSE, stream, pieces: events(route, ask, behaviour, &say) };
     }
@@ -217,7 +225,7 @@ struct Cut {
     halves: usize,
 }
 
-fn break_off(route: Route, behaviour: &Behaviour, body: Body) -> Cut {
+fn break_off(route: Route, ask: &Ask, behaviour: &Behaviour, body: Body, number: u64) -> Cut {
     let stream = body.stream;
     let mut pieces = body.pieces;
     let all = |pieces: Vec<Piece>| pieces.into_iter().map(|piece| piece.bytes).collect::<Vec<_>>();
@@ -234,15 +242,20 @@ fn break_off(route: Route, behaviour: &Behaviour, body: Body) -> Cut {
             }
             Cut { pieces: all(pieces), tail: None, halves: 2 }
         }
-        How::Error if stream => {
+        How::Error | How::Failed if stream => {
             pieces.truncate(index);
             let status = standing_for(route, behaviour);
-            let event = dialect::error_event(route, status, &behaviour.error, index);
+            let event = match (how, route) {
+                (How::Failed, Route::Responses) => {
+                    dialect::failed_event(&Say::new(ask, behaviour, number), status, &behaviour.error, index)
+                }
+                _ => dialect::error_event(route, status, &behaviour.error, index),
+            };
             let mut left = all(pieces);
             left.push(event.bytes(false));
             Cut { pieces: left, tail: None, halves: 2 }
         }
-        How::Error => Cut { pieces: all(pieces), tail: None, halves: 2 },
+        How::Error | How::Failed => Cut { pieces: all(pieces), tail: None, halves: 2 },
         _ if stream => {
             pieces.truncate(index);
             Cut { pieces: all(pieces), tail: Some(tail(route, behaviour, how, stream)), halves: 2 }
@@ -271,7 +284,7 @@ fn place(pieces: &[Piece], at: Point) -> usize {
 fn tail(route: Route, behaviour: &Behaviour, how: How, stream: bool) -> Step {
     let gap = Duration::from_millis(if behaviour.gap_ms > 0 { behaviour.gap_ms } else { 100 });
     match how {
-        How::Stall | How::Error | How::Malformed => Step::Stall,
+        How::Stall | How::Error | How::Failed | How::Malformed => Step::Stall,
         How::Close => Step::End(Ending::Close),
         How::Reset => Step::End(Ending::Reset),
         // Providers that keep a whole answer's connection busy do it with whitespace, which JSON allows.

@@ -172,7 +172,7 @@ impl Behaviour {
         if let Some(earlier) = self.broken.filter(|earlier| *earlier != broken) {
             return Err(DirectiveError::Twice { first: earlier.to_string(), second: name.to_owned() });
         }
-        if let (How::Error, "error", Some(_)) = (broken.how, name, value) {
+        if let ("error" | "failed", Some(_)) = (name, value) {
             let status = number(name, value, "the status it stands for, 400-599", 400, 599)?;
             self.error.standing_for = Some(status as u16);
         }
@@ -194,6 +194,7 @@ fn break_of(name: &str, value: Option<&str>) -> Result<Option<Break>, DirectiveE
         "cut" => (How::Close, Point::Content(1)),
         "reset" => (How::Reset, Point::Head),
         "error" => (How::Error, Point::Content(0)),
+        "failed" => (How::Failed, Point::Content(0)),
         "malformed" => (How::Malformed, Point::Content(0)),
         "comments" => (How::Comments, Point::Events(0)),
         "pings" => (How::Pings, Point::Content(0)),
