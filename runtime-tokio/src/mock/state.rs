@@ -291,7 +291,7 @@ impl Seen {
         self.finish(RecordEnd::Broken);
     }
 
-    pub(super) fn whole(self) {
+    pub(super) fn whole(&self) {
         self.finish(RecordEnd::Whole);
     }
 
