@@ -330,7 +330,8 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn space(&mut self) {
-        while matches!(self.byte(), b' ' | b'\n' | b'\r' | b'\t') {
+        // One comparison where there is none, which is nearly everywhere.
+        while self.byte() <= b' ' && matches!(self.byte(), b' ' | b'\n' | b'\r' | b'\t') {
             self.at += 1;
         }
     }
