@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config_file::Origin;
-use crate::{logging, mock, serve};
+use crate::{demo, logging, mock, serve};
 
 /// Good.
 const GOOD: u8 = 0;
@@ -31,6 +31,8 @@ enum Command {
     Check(ConfigArgument),
     /// Runs a provider that misbehaves to order
     Mock(mock::MockArgs),
+    /// Shows failover at work: no keys, no configuration, providers that misbehave
+    Demo(demo::DemoArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -53,6 +55,7 @@ pub fn run() -> ExitCode {
         Command::Serve(argument) => run_serve(argument.config.as_deref()),
         Command::Check(argument) => run_check(argument.config.as_deref()),
         Command::Mock(arguments) => run_mock(arguments),
+        Command::Demo(arguments) => run_demo(arguments),
     };
     ExitCode::from(code)
 }
@@ -94,6 +97,17 @@ fn run_mock(arguments: mock::MockArgs) -> u8 {
         Ok(runtime) => match runtime.block_on(mock::run(arguments)) {
             Ok(()) => GOOD,
             Err(error) => complain(&error, MISUSED),
+        },
+        Err(error) => complain(&error, FAILED),
+    }
+}
+
+/// The log stays off: the demo's own lines tell the same story, and would be torn apart by it.
+fn run_demo(arguments: demo::DemoArgs) -> u8 {
+    match runtime() {
+        Ok(runtime) => match runtime.block_on(demo::run(arguments)) {
+            Ok(()) => GOOD,
+            Err(error) => complain(&error, FAILED),
         },
         Err(error) => complain(&error, FAILED),
     }

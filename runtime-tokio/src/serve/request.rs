@@ -144,6 +144,7 @@ impl Arrived {
         let on_disconnect = snapshot.gateway.config().server.on_client_disconnect;
         let started = shared.clock.now();
         let route = plan.route.clone();
+        shared.begins(call, &request_id);
         let machine = Call::new(plan, call, seed, started).with_request_id(&request_id);
         let host = CallHost::new(shared, snapshot, asked, call, route);
         let mut running = Running::new(Drive::new(machine, host), started, on_disconnect, busy, permit);

@@ -1,8 +1,9 @@
 //! What all calls share: the snapshot in force, the gate, the connections, what is counted and told.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -69,6 +70,16 @@ impl Snapshot {
     }
 }
 
+/// Hears what calls do, beside the log and the metrics: for programs that run a gateway inside them. Called while a call
+/// is being driven, so it must not wait.
+pub trait Watch: fmt::Debug + Send + Sync {
+    /// A call begins. Its request id is the client's own, where that was fit to be taken over.
+    fn begins(&self, call: CallId, request_id: &str);
+
+    /// A call has something worth telling.
+    fn notice(&self, call: CallId, route: &Route, notice: &Notice);
+}
+
 /// What all calls share.
 #[derive(Debug)]
 pub struct Shared {
@@ -88,6 +99,7 @@ pub struct Shared {
     snapshot: ArcSwap<Snapshot>,
     seed: u64,
     calls: AtomicU64,
+    watch: OnceLock<Arc<dyn Watch>>,
 }
 
 impl Shared {
@@ -104,6 +116,19 @@ impl Shared {
             snapshot: ArcSwap::from_pointee(snapshot),
             seed: RandomState::new().build_hasher().finish(),
             calls: AtomicU64::new(1),
+            watch: OnceLock::new(),
+        }
+    }
+
+    /// Lets somebody hear what calls do from now on; `false` = somebody does already.
+    pub fn watch(&self, watch: Arc<dyn Watch>) -> bool {
+        self.watch.set(watch).is_ok()
+    }
+
+    /// Tells who watches of a call that begins.
+    pub(super) fn begins(&self, call: CallId, request_id: &str) {
+        if let Some(watch) = self.watch.get() {
+            watch.begins(call, request_id);
         }
     }
 
@@ -135,5 +160,8 @@ impl Shared {
         logging::notice(call, route, notice);
         self.metrics.notice(route, notice);
         self.recent.notice(self.clock.now(), call, route, notice);
+        if let Some(watch) = self.watch.get() {
+            watch.notice(call, route, notice);
+        }
     }
 }
