@@ -130,7 +130,7 @@ pub struct Call {
     window: Window,
     /// A forwarded piece that the client has not taken yet.
     blocked: bool,
-    /// What follows the window's bytes: the `stream_incomplete` event, or a line end.
+    /// What follows the window's bytes: the `stream_incomplete` event, or a line feed.
     closing: Option<Bytes>,
     ending: Option<End>,
     fallback: Option<Box<Fallback>>,
