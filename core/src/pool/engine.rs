@@ -155,6 +155,7 @@ impl Pool {
     }
 
     fn expire(&mut self) {
+        self.gate.expire(self.now);
         while let Some((lease, grant)) = self.grants.pop_expired(self.now) {
             self.give_back(lease, grant);
         }

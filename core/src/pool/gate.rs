@@ -217,9 +217,7 @@ impl Gate {
 
     /// Executes a command. `verdicts` is overwritten by an admission, its room is used again.
     pub(super) fn apply(&mut self, now: Time, op: &GateOp, verdicts: &mut Vec<Verdict>) -> GateReply {
-        while let Some((lease, held)) = self.leases.pop_expired(now) {
-            self.vacate(now, lease, held);
-        }
+        self.expire(now);
         match op {
             GateOp::Admit(admit) => self.admit(now, admit, verdicts),
             GateOp::Settle { lease, evidence, rest, tokens } => {
@@ -241,6 +239,13 @@ impl Gate {
                 }
                 GateReply::Done
             }
+        }
+    }
+
+    /// Takes back the places that nobody spoke for in time.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some((lease, held)) = self.leases.pop_expired(now) {
+            self.vacate(now, lease, held);
         }
     }
 
@@ -363,12 +368,6 @@ impl Gate {
         let source = &mut self.sources[held.source.0 as usize];
         source.inflight = source.inflight.saturating_sub(1);
         self.targets[held.target.0 as usize].breaker.unused(now, lease);
-    }
-
-    /// Live leases.
-    #[cfg(test)]
-    pub(super) fn live(&self) -> usize {
-        self.leases.len()
     }
 }
 
