@@ -1,5 +1,6 @@
 //! Surefoot's core.
 #![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 extern crate alloc;

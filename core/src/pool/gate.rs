@@ -203,6 +203,10 @@ impl GateSource {
         }
     }
 
+    pub(super) const fn is_full(&self) -> bool {
+        self.max_concurrency > 0 && self.inflight >= self.max_concurrency
+    }
+
     pub(super) fn limit(&mut self, now: Time, max_concurrency: u32, rpm: u32, tpm: u32) {
         self.requests.rescale(now, self.rpm, rpm);
         self.tokens.rescale(now, self.tpm, tpm);
@@ -288,7 +292,7 @@ impl Gate {
         if candidate.paced {
             return (Verdict::Paced, Time::NEVER);
         }
-        if source.max_concurrency > 0 && source.inflight >= source.max_concurrency {
+        if source.is_full() {
             return (Verdict::Concurrency, Time::NEVER);
         }
         let requests = source.requests.opens(now, source.rpm, 1);

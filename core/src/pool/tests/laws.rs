@@ -1,11 +1,12 @@
 //! What holds whatever happens (S4, S6, S7): random commands against the pool, a book kept beside it, checked after each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use proptest::prelude::{BoxedStrategy, Just, any, prop, prop_oneof, proptest};
 use proptest::strategy::Strategy as _;
 
 use super::*;
+use crate::pool::engine::line_helps;
 
 /// A command in small numbers, so that leases meet again and again. A lease always asks for the same roster.
 #[derive(Clone, Debug)]
@@ -77,8 +78,8 @@ struct Checked {
     rosters: Vec<Arc<Roster>>,
     /// Live leases: their targets and expiries.
     live: BTreeMap<u64, (usize, Time)>,
-    /// Who may still be granted a place from the line.
-    waiting: BTreeSet<u64>,
+    /// Who may still be granted a place from the line, and what they asked for last.
+    waiting: BTreeMap<u64, Reserve>,
     /// Who took each target's probe slot last, and until when it is theirs.
     probes: BTreeMap<usize, (u64, Time)>,
     /// Grants by source; those that were given back unused are taken out.
@@ -97,7 +98,7 @@ impl Checked {
             world.roster(Strategy::RoundRobin, &[&[1, 2], &[3, 4]]),
             world.roster(Strategy::LeastInflight, &[&[0, 1, 2, 3, 4, 5]]),
         ];
-        let (live, waiting, probes) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let (live, waiting, probes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Checked { world, rosters, live, waiting, probes, grants: BTreeMap::new() }
     }
 
@@ -107,6 +108,7 @@ impl Checked {
 
     fn run(&mut self, step: Step) {
         let now = self.world.now;
+        let applied = !matches!(step, Step::Wait(_) | Step::Configure(_));
         match step {
             Step::Wait(seconds) => self.world.wait(secs(seconds)),
             Step::Configure(kind) => self.world.pool.configure(settings(kind)),
@@ -140,6 +142,9 @@ impl Checked {
             }
         }
         self.check();
+        if applied {
+            self.check_line();
+        }
     }
 
     fn apply(&mut self, op: Op) -> Reply {
@@ -162,13 +167,13 @@ impl Checked {
                 self.take_posted();
                 self.granted(lease, choice, probe);
             }
-            (None, Reply::Refused { after, soonest, .. }) => {
+            (None, Reply::Refused { why, after, soonest, .. }) => {
                 assert!(after.is_none_or(|after| after > now && after <= reserve.wait_until), "{after:?}");
                 assert!(soonest.is_none_or(|soonest| soonest > now));
-                match reserve.queue {
-                    true => self.waiting.insert(lease),
-                    false => self.waiting.remove(&lease),
-                };
+                self.waiting.remove(&lease);
+                if reserve.queue && line_helps(why, after) {
+                    self.waiting.insert(lease, reserve);
+                }
             }
             (None, reply) => panic!("answer to a reservation: {reply:?}"),
         }
@@ -204,9 +209,15 @@ impl Checked {
 
     fn take_posted(&mut self) {
         while let Some((lease, reply)) = self.world.pool.pop_granted() {
-            let Reply::Granted { choice, probe, .. } = reply else { panic!("posted: {reply:?}") };
-            assert!(self.waiting.contains(&lease.0), "{lease} does not wait");
-            self.granted(lease.0, choice, probe);
+            assert!(self.waiting.contains_key(&lease.0), "{lease} does not wait");
+            match reply {
+                Reply::Granted { choice, probe, .. } => self.granted(lease.0, choice, probe),
+                Reply::Refused { why, after, .. } => {
+                    assert!(!line_helps(why, after), "{lease} was sent away for {why:?}");
+                    self.waiting.remove(&lease.0);
+                }
+                reply => panic!("posted: {reply:?}"),
+            }
         }
     }
 
@@ -230,6 +241,22 @@ impl Checked {
         assert!(self.live.insert(lease, (target, now.after(TTL))).is_none(), "{lease} was live");
         self.waiting.remove(&lease);
         self.grants.entry(SOURCES[target]).or_default().push((lease, now));
+    }
+
+    /// Nobody is forgotten: whoever stands in line when a command is done could not start, were he to ask again.
+    ///
+    /// Two kinds might, and need not be woken for it: by load the grants of others change the order, and with it who
+    /// stands in for a resting source; and whoever is held by a backoff of his own is freed of it when that source rests.
+    fn check_line(&self) {
+        let now = self.world.now;
+        for (lease, reserve) in &self.waiting {
+            let by_list = matches!(reserve.roster.strategy, Strategy::Priority | Strategy::RoundRobin);
+            let backs_off = reserve.standing.iter().any(|standing| standing.not_before > now);
+            if by_list && !backs_off && reserve.wait_until >= now {
+                let reply = self.world.pool.clone().apply(now, &Op::Reserve(reserve.clone()));
+                assert!(matches!(reply, Reply::Refused { .. }), "{lease} was forgotten: {reply:?}");
+            }
+        }
     }
 
     fn check(&mut self) {

@@ -434,6 +434,22 @@ fn many_small_requests_do_not_starve_a_large_one() {
     assert_eq!(world.granted(), [(small.lease.0, 0), (third.lease.0, 0)]);
 }
 
+/// G7: the source that a call waits for dies under it. It hears so at once and does not wait its time out in vain.
+#[test]
+fn who_waits_in_vain_is_told() {
+    let mut world = World::limited(concurrency(1), Settings::default());
+    let held = world.begin(0);
+    let roster = world.roster(Strategy::Priority, &[&[0]]);
+    let waiting = world.ask(&roster);
+    world.refused(&waiting);
+    world.settle(held, Outcome::SourceDead);
+    let told = world.pool.pop_granted();
+    let soonest = in_secs(&world, 60);
+    assert!(matches!(told, Some((lease, Reply::Refused { why: Refusal::Breaker, after: None, soonest: told, .. }))
+            if lease == waiting.lease && told == soonest));
+    assert_eq!(world.pool.waiting(), 0);
+}
+
 #[test]
 fn a_full_line_turns_newcomers_away_but_tells_them_why() {
     let mut world = World::limited(concurrency(1), Settings { max_queue: 2, ..Settings::default() });
