@@ -54,8 +54,7 @@ def chat_stream() -> None:
 
 @scenario
 def chat_stream_byte_by_byte_and_crlf() -> None:
-    stream = client.chat.completions.create(model="good", messages=HI, stream=True, extra_headers=mock('chunk=byte,line=crlf,text="Grüße, 世界"'))
-    assert said(stream) == "Grüße, 世界"
+    assert said(client.chat.completions.create(model="wire", messages=HI, stream=True)) == "Grüße, 世界"
 
 
 @scenario
@@ -138,8 +137,6 @@ def images() -> None:
     assert made.data and base64.b64decode(made.data[0].b64_json or "")[:4] == b"\x89PNG"
     edited = client.images.edit(model="good", image=("boat.png", io.BytesIO(PNG), "image/png"), prompt="Now blue")
     assert edited.data and edited.data[0].b64_json
-    varied = client.images.create_variation(model="good", image=("boat.png", io.BytesIO(PNG), "image/png"))
-    assert varied.data and varied.data[0].b64_json
     with client.images.generate(model="good", prompt="A red boat", stream=True, partial_images=1) as stream:
         assert [event.type for event in stream] == ["image_generation.partial_image", "image_generation.completed"]
 
