@@ -22,12 +22,12 @@ fn boundary(parameters: &str) -> Result<String, BodyError> {
     boundary.ok_or(BodyError::BrokenForm("its content type names no boundary of 1 to 70 bytes"))
 }
 
-/// The value of `name` among `; name=value` parameters, unquoted.
+/// The value of `name` among `; name=value` parameters, unquoted. A parameter without a value is passed over.
 fn parameter(parameters: &str, name: &str) -> Option<String> {
     let mut rest = parameters;
     loop {
-        rest = rest.trim_start_matches([' ', '\t', ';']);
-        let (key, after) = rest.split_once('=')?;
+        let (before, after) = rest.split_once('=')?;
+        let key = before.rsplit(';').next().unwrap_or_default();
         let (value, after) = match after.trim_start_matches([' ', '\t']).strip_prefix('"') {
             Some(quoted) => unquoted(quoted)?,
             None => {
@@ -179,6 +179,7 @@ mod tests {
     fn boundaries_are_read_bare_and_quoted() {
         let found = |content_type| parameters(content_type).map(boundary);
         assert_eq!(found("multipart/form-data; boundary=----x"), Some(Ok("----x".into())));
+        assert_eq!(found("multipart/form-data; flag; boundary=x; y"), Some(Ok("x".into())));
         assert_eq!(found("Multipart/Form-Data; charset=\"a;b\\\"\" ; Boundary=\"a b\""), Some(Ok("a b".into())));
         let broken = BodyError::BrokenForm("its content type names no boundary of 1 to 70 bytes");
         for none in ["multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; charset=utf-8"] {

@@ -5,7 +5,7 @@
 //! makes another. The adapter's part is I/O:
 //!
 //! 1. [`Gateway::route`] with the request's head: an answer, a pass-through, or a call whose body is to be read;
-//! 2. [`Gateway::plan`] with the body: a [`Plan`] and the place of the model's name in it;
+//! 2. [`Gateway::plan`] with the body: a [`Plan`](crate::policy::Plan) and the place of the model's name in it;
 //! 3. for each attempt, [`Gateway::upstream`] of its candidate: address and credentials; [`headers`] tells which of
 //!    the client's headers go along.
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 use crate::time::Span;
-use crate::wire::Dialect;
+use crate::wire::{Dialect, error};
 
 /// The content type of all answers made here.
 pub const JSON: &str = "application/json";
@@ -33,7 +33,7 @@ impl Answer {
 
     /// An error in the shape of `dialect`.
     pub fn error(dialect: Dialect, status: u16, message: &str, code: Option<&str>, request_id: &str) -> Answer {
-        Answer::json(status, error_body(dialect, status, message, code, request_id), request_id)
+        Answer::json(status, error::render(dialect, status, message, code, request_id), request_id)
     }
 
     /// The same with one more header.
@@ -62,28 +62,6 @@ impl Answer {
             .with("retry-after", "1")
             .with("connection", "close")
     }
-}
-
-/// An error's body. Stands here until the wire's own renderer is merged, which takes its place.
-fn error_body(dialect: Dialect, status: u16, message: &str, code: Option<&str>, request_id: &str) -> String {
-    let kind = match (status, dialect) {
-        (401, _) => "authentication_error",
-        (403, _) => "permission_error",
-        (404, _) => "not_found_error",
-        (429, _) => "rate_limit_error",
-        (400..500, _) => "invalid_request_error",
-        (_, Dialect::Anthropic) => "api_error",
-        (_, Dialect::OpenAi) => "provider_error",
-    };
-    let tree = match dialect {
-        Dialect::OpenAi => {
-            serde_json::json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
-        }
-        Dialect::Anthropic => {
-            serde_json::json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": request_id })
-        }
-    };
-    tree.to_string()
 }
 
 /// What an answer's own headers tell (X6, F19).

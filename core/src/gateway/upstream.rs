@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::headers::ANTHROPIC_VERSION;
 use super::text::{base64, percent_decoded};
-use crate::policy::config::{BaseUrl, Key, Provider};
+use crate::policy::config::{BaseUrl, Key, Provider, is_version};
 use crate::wire::Format;
 
 /// What stands behind a base URL: the same for every source of a call.
@@ -129,11 +129,6 @@ impl<'a> Upstream<'a> {
     fn speaks_messages_only(&self) -> bool {
         self.provider.formats == [Format::Messages]
     }
-}
-
-/// `v1`, `v1beta` …
-fn is_version(segment: &str) -> bool {
-    segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use tokio::time::{Instant, Sleep};
 use super::account::Slot;
 use super::ask::{Ask, Route};
 use super::behaviour::Behaviour;
+use super::choose::{By, Facts};
 use super::compose::{Answer, Ending, Head, Step, compose};
-use super::script::{By, Facts};
 use super::state::{Record, Seen, State};
 
 /// Largest request body that is read, in bytes.
@@ -187,6 +187,9 @@ async fn answer(
         }
     }
     seen.answered(answer.head.status);
+    if answer.body.is_empty() {
+        seen.whole();
+    }
     let playing = Playing { steps: answer.body.into(), again: None, sleep: None, line, seen: Some(seen), _slot: slot };
     Ok(playing.with_head(answer.head))
 }
@@ -301,7 +304,13 @@ impl Body for Playing {
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             match self.steps.pop_front() {
-                Some(Step::Send(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Some(Step::Send(bytes)) => {
+                    // Not at the end of the body: where hyper knows the length it never asks for that.
+                    if let (true, Some(seen)) = (self.steps.is_empty(), &self.seen) {
+                        seen.whole();
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                }
                 Some(Step::Wait(span)) => self.sleep = Some(Box::pin(tokio::time::sleep_until(Instant::now() + span))),
                 Some(Step::Repeat(bytes, gap)) => self.again = Some((bytes, gap)),
                 Some(Step::Stall) => {
@@ -316,12 +325,7 @@ impl Body for Playing {
                     self.steps.push_front(Step::Stall);
                     return Poll::Pending;
                 }
-                None => {
-                    if let Some(seen) = self.seen.take() {
-                        seen.whole();
-                    }
-                    return Poll::Ready(None);
-                }
+                None => return Poll::Ready(None),
             }
         }
     }
