@@ -174,7 +174,7 @@ def failover_in_responses_embeddings_and_images() -> None:
     assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == "served"
     assert [e.type for e in events].count("response.created") == 1, "the failed attempt's openers are not to be seen"
     assert client.embeddings.with_raw_response.create(model="failover", input="Hi").headers["x-surefoot-attempts"] == "2"
-    assert client.images.generate(model="failover", prompt="A red boat").data
+    assert client.images.generate(model="image-failover", prompt="A red boat").data
 
 
 @scenario
@@ -367,7 +367,7 @@ def a_timeout_of_the_client_drops_the_upstream() -> None:
 async def a_cancelled_task_drops_the_upstream() -> None:
     word = mark()
     async with AsyncOpenAI(base_url=f"{GATEWAY}/v1", api_key=KEY, max_retries=0, timeout=20) as many:
-        task = asyncio.create_task(many.responses.create(model="slow", input=word))
+        task = asyncio.create_task(many.responses.create(model="stalls", input=word))
         await asyncio.to_thread(wait_for, "the request to arrive", lambda: len(seen(word)) == 1)
         task.cancel()
         [result] = await asyncio.gather(task, return_exceptions=True)

@@ -52,7 +52,7 @@ fn curl_gets_whole_answers_of_every_protocol(runtime: &Runtime) {
         ("/v1/responses", r#"{"model":"failover","input":"Hi"}"#.to_owned(), "/output/0/content/0/text"),
         ("/v1/messages", body(MESSAGES, "claude-failover", false), "/content/0/text"),
         ("/v1/embeddings", r#"{"model":"failover","input":"Hi"}"#.to_owned(), "/data/0/embedding/0"),
-        ("/v1/images/generations", r#"{"model":"failover","prompt":"A red boat"}"#.to_owned(), "/data/0/b64_json"),
+        ("/v1/images/generations", r#"{"model":"image-failover","prompt":"A red boat"}"#.to_owned(), "/data/0/b64_json"),
         ("/v1/messages/count_tokens", body(MESSAGES, "claude-failover", false), "/input_tokens"),
     ];
     for (path, body, place) in cases {
@@ -125,7 +125,7 @@ fn curl_uploads_files(runtime: &Runtime) {
     let stage = Stage::start(runtime);
     for path in ["/v1/images/edits", "/v1/images/variations"] {
         let image = "image=@/dev/null;filename=boat.png;type=image/png";
-        let args = ["-i", "-F", "model=failover", "-F", "prompt=A red boat", "-F", image];
+        let args = ["-i", "-F", "model=image-failover", "-F", "prompt=A red boat", "-F", image];
         let Some(text) = curl(&stage, path, &args) else { return };
         assert!(
             text.contains("b64_json") && text.to_ascii_lowercase().contains("x-surefoot-attempts: 2"),

@@ -73,7 +73,7 @@ configured_models_mode = "allowlist"
 /// One call; some leave before the end. Whether something came that no client should get.
 fn call(gateway: &Gateway, number: usize) -> Result<(), String> {
     let stream = !number.is_multiple_of(3);
-    let leaves = number % 7 == 0;
+    let leaves = number.is_multiple_of(7);
     let model = format!("m{}", number % FAULTS.len());
     let body = json!({ "model": model, "stream": stream, "messages": [{ "role": "user", "content": "Hi" }] });
     let request = post("/v1/chat/completions", &body).timeout(Duration::from_secs(20));
