@@ -23,7 +23,7 @@ impl Rng {
 
     /// A number below `bound`; 0 when `bound` is 0. Multiply-shift: its bias is below 2⁻³² for every bound used here.
     pub const fn below(&mut self, bound: u32) -> u32 {
-        ((self.next_u64() >> 32) * bound as u64 >> 32) as u32
+        (((self.next_u64() >> 32) * bound as u64) >> 32) as u32
     }
 
     /// `span` × (1 ± `share_ppm` millionths), then cut to `cap`: jitter never leaves the cap (G11).

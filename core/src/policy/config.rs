@@ -12,6 +12,7 @@ use core::net::SocketAddr;
 use serde_json::Value;
 
 use self::reader::Reader;
+pub(crate) use self::url::is_version;
 pub use self::url::{BaseUrl, UrlError};
 use super::{CallPolicy, EmptyCompletion, Phrase, ProviderPolicy, Retry, Rules, Secret, StopRule, Timeouts, Window};
 use crate::pool::Strategy;

@@ -2,13 +2,18 @@
 
 use alloc::string::String;
 
+pub mod body;
+pub mod bridge;
 mod chat;
 pub mod error;
 mod facts;
+pub mod haystack;
 mod images;
 pub mod json;
 mod messages;
 mod responses;
+pub mod retry_after;
+pub mod sniff;
 pub mod sse;
 pub mod stream;
 

@@ -31,7 +31,6 @@ impl Config {
             window,
             stall_window: self.stall_window,
             slow_call: self.breaker.slow_call,
-            client_stall: self.server.client_stall,
         }
     }
 

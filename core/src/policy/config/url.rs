@@ -153,7 +153,7 @@ fn is_host_name(name: &str) -> bool {
 }
 
 /// `v1`, `v1beta` …
-fn is_version(segment: &str) -> bool {
+pub(crate) fn is_version(segment: &str) -> bool {
     segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 

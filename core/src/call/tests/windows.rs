@@ -1,0 +1,180 @@
+//! F9, F10, F15, F16, M5: what is held, what commits, how committed streams end.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::harness::*;
+use crate::event::{CommitReason, End, Fault, Incomplete, Shape};
+use crate::outcome::Outcome;
+use crate::time::Span;
+
+fn good() -> Vec<Step> {
+    sse(&[ROLE, &delta("fine"), STOP, DONE])
+}
+
+fn cut(pieces: &[&str]) -> Vec<Step> {
+    let mut steps = sse(pieces);
+    steps.pop();
+    steps.push(Step::Fault(Fault::Reset));
+    steps
+}
+
+/// F15: whatever fails before content fails over, and nothing of it is seen.
+#[test]
+fn failures_in_the_window_leave_no_trace_in_the_answer() {
+    let json_error = r#"{"error":{"message":"busy","type":"server_error","code":503}}"#;
+    let first: Vec<Vec<Step>> = vec![
+        sse(&[ROLE, OVERLOADED]),
+        sse(&[ROLE]),
+        cut(&[ROLE]),
+        sse(&[]),
+        sse(&[": hi\n\n"]),
+        sse(&[ROLE, "data: {\"bad\n\n"]),
+        sse(&[DONE]),
+        sse(&[ROLE, STOP, DONE]),
+        body(200, json_error),
+        body(200, "<html>busy</html>"),
+    ];
+    for steps in first {
+        let shown = alloc::format!("{steps:?}");
+        let mut world = World::streams(vec![vec![steps], vec![good()]]);
+        let out = world.run();
+        assert_eq!((out.order(), out.served_by(), &out.end), (vec![1, 2], 2, &End::Complete), "{shown}");
+        assert_eq!(out.text(), [ROLE, &delta("fine"), STOP, DONE].concat(), "{shown}");
+        assert!(
+            out.has("local_stream_candidate_retry_scheduled") || out.has("local_stream_transport_retry_scheduled"),
+            "{shown}"
+        );
+        assert_eq!(world.inflight(), 0);
+    }
+}
+
+/// F15, F16: held bytes come once, in order, byte for byte, with the first content.
+#[test]
+fn the_first_content_commits_and_everything_held_goes_along() {
+    let mut world = World::streams(vec![vec![sse(&[": hi\n\n", ROLE, ROLE, &delta("a"), &delta("b"), STOP, DONE])]]);
+    let out = world.run();
+    assert_eq!(out.commit.map(|commit| (commit.reason, commit.shape)), Some((CommitReason::Content, Shape::AsSent)));
+    assert_eq!(out.text(), [": hi\n\n", ROLE, ROLE, &delta("a"), &delta("b"), STOP, DONE].concat());
+}
+
+/// F16: a full window commits conservatively.
+#[test]
+fn a_full_window_commits() {
+    for (bytes, events, reason) in [(400, 4096, CommitReason::WindowBytes), (262_144, 3, CommitReason::WindowEvents)] {
+        let mut world = World::streams(vec![vec![sse(&[ROLE, ROLE, ROLE, ROLE, OVERLOADED])], vec![good()]]);
+        world.policy.window.max_bytes = bytes;
+        world.policy.window.max_events = events;
+        let out = world.run();
+        assert_eq!((out.order(), out.commit.map(|commit| commit.reason)), (vec![1], Some(reason)));
+        assert_eq!(out.end, End::UpstreamError(Outcome::Transient));
+        assert_eq!(out.text(), [ROLE, ROLE, ROLE, ROLE, OVERLOADED].concat());
+    }
+}
+
+/// F9: the event that would commit is still searched; what comes behind the commit is not.
+#[test]
+fn a_success_rule_sees_the_committing_event_and_nothing_after_it() {
+    let rule = || vec![regex::Regex::new("(?i)capacity").unwrap()];
+    let mut world = World::streams(vec![vec![sse(&[ROLE, &delta("Capacity"), STOP, DONE])], vec![good()]]);
+    world.policy.rules.success = rule();
+    assert_eq!(world.run().order(), [1, 2]);
+
+    let mut world =
+        World::streams(vec![vec![sse(&[ROLE, &delta("ok"), &delta("capacity"), STOP, DONE])], vec![good()]]);
+    world.policy.rules.success = rule();
+    assert_eq!(world.run().order(), [1]);
+}
+
+/// M5: everything whole, then exactly one error event with its reason, and no success for the source.
+#[test]
+fn a_committed_stream_that_breaks_ends_loudly() {
+    let stall = {
+        let mut steps = sse(&[ROLE, &delta("Hi")]);
+        steps.pop();
+        steps
+    };
+    let cases = [
+        (sse(&[ROLE, &delta("Hi")]), Incomplete::Cut),
+        (cut(&[ROLE, &delta("Hi"), "data: {\"id\":\"c\",\"cho"]), Incomplete::Cut),
+        (sse(&[ROLE, &delta("Hi"), DONE]), Incomplete::Cut),
+        (sse(&[ROLE, &delta("Hi"), "data: {\"bad\n\n", &delta("never")]), Incomplete::Malformed),
+        (stall, Incomplete::Idle),
+    ];
+    for (steps, reason) in cases {
+        let mut world = World::streams(vec![vec![steps], vec![good()]]);
+        let out = world.run();
+        assert_eq!((out.order(), &out.end), (vec![1], &End::Incomplete(reason)));
+        let whole = [ROLE, &delta("Hi")].concat();
+        let told = out.text().strip_prefix(whole.as_str()).expect("the whole events first");
+        assert!(told.starts_with("data: {\"error\":") && told.ends_with("\n\n"), "{told}");
+        assert!(
+            told.contains("\"code\":\"stream_incomplete\"") && told.contains("u1") && told.contains(reason.as_str())
+        );
+        assert_eq!(told.matches("data:").count(), 1);
+        assert!(out.has("stream_incomplete"));
+        assert_eq!(out.end.outcome(), Outcome::Transient);
+    }
+}
+
+/// M5: however the connection ends, a finish reason for every choice is a good end.
+#[test]
+fn a_finished_chat_needs_no_done() {
+    for steps in [sse(&[ROLE, &delta("Hi"), STOP]), cut(&[ROLE, &delta("Hi"), STOP])] {
+        let out = World::streams(vec![vec![steps]]).run();
+        assert_eq!((&out.end, out.text()), (&End::Complete, [ROLE, &delta("Hi"), STOP].concat().as_str()));
+    }
+    // A last event without its blank line is closed.
+    let out = World::streams(vec![vec![sse(&[ROLE, &delta("Hi"), STOP, "data: [DONE]"])]]).run();
+    assert_eq!(&out.end, &End::Complete);
+    assert!(out.text().ends_with("data: [DONE]\n\n"), "{:?}", out.text());
+}
+
+/// M5: nothing behind the terminal event is delivered.
+#[test]
+fn there_is_one_terminal_event() {
+    let out = World::streams(vec![vec![sse(&[ROLE, &delta("Hi"), STOP, DONE, DONE, &delta("more")])]]).run();
+    assert_eq!(out.text(), [ROLE, &delta("Hi"), STOP, DONE].concat());
+}
+
+/// F15: a whole good answer to a stream request is the stream it stands for; so is an empty one that is kept.
+#[test]
+fn a_json_answer_to_a_stream_request_becomes_a_stream() {
+    for (text, scripts) in [("fine", vec![]), ("", vec![vec![body(503, &error("no"))]])] {
+        let mut all = vec![vec![body(200, &answer_body(text))]];
+        all.extend(scripts);
+        let out = World::streams(all).run();
+        assert_eq!(out.commit.map(|commit| (commit.choice.0, commit.shape)), Some((0, Shape::EventStream)));
+        assert!(out.text().ends_with("data: [DONE]\n\n"), "{}", out.text());
+        assert!(out.text().contains("\"finish_reason\":\"stop\""));
+    }
+}
+
+/// M5: silence counts from the last byte and only while the client takes what there is.
+#[test]
+fn a_slow_client_is_not_the_upstreams_silence() {
+    use crate::event::{Action, Input, Output, Timer};
+    use crate::id::{AttemptNo, Choice};
+    use crate::pool::Reply;
+    let mut world = World::streams(vec![vec![good()]]);
+    let mut call = world.call();
+    let now = world.now;
+    let Output::Do(Action::Ask(op)) = call.poll() else { panic!("asks first") };
+    call.handle(
+        now,
+        Input::Reply { lease: op.lease(), reply: Reply::Granted { choice: Choice(0), probe: false, change: None } },
+    );
+    while let Output::Do(_) = call.poll() {}
+    let attempt = AttemptNo(0);
+    call.handle(now, input(attempt, Step::HeadWith(200, vec![("content-type", "text/event-stream")])));
+    call.handle(now, input(attempt, Step::Say(delta("Hi"))));
+    while !matches!(call.poll(), Output::Do(Action::Forward(_))) {}
+    let blocked = call.poll();
+    assert!(matches!(blocked, Output::Wait(Some(wake)) if wake.why == Timer::Renew), "{blocked:?}");
+    let later = now.after(Span::from_secs(1000));
+    call.handle(later, Input::Flushed);
+    let Output::Wait(Some(wake)) = call.poll() else { panic!("waits") };
+    call.handle(later, Input::Tick);
+    assert!(wake.at <= later.after(Span::from_secs(300)));
+    assert_eq!(call.phase(), crate::call::Phase::Streaming);
+}

@@ -1,0 +1,294 @@
+//! The loop that turns actions into deeds, written once for every adapter and for the simulator.
+//!
+//! [`Drive`] owns a [`Call`] and a [`Host`]. It is polled, not spawned: an HTTP body that polls it from its own
+//! `poll_frame` gets backpressure for free (nothing is read from the upstream while the client takes nothing), and
+//! dropping it is the client's cancel. A spawned task with a channel was the alternative; it costs two wake-ups and a
+//! queue a chunk.
+
+use core::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::call::Call;
+use crate::event::{Action, CancelCause, Commit, End, Input, Notice, Output, Why};
+use crate::id::{AttemptNo, Choice};
+use crate::pool::{Op, Reply};
+use crate::time::Time;
+
+/// What a driver can do. No method waits.
+pub trait Host {
+    /// The time now.
+    fn now(&mut self) -> Time;
+
+    /// Applies an operation. `None`: the reply comes later, through [`Host::poll_input`].
+    fn apply(&mut self, op: &Op) -> Option<Reply>;
+
+    /// Starts an attempt; what becomes of it comes through [`Host::poll_input`].
+    fn send(&mut self, attempt: AttemptNo, choice: Choice, why: Why);
+
+    /// Drops an attempt's connection and buffers. Its head stays known: a later answer may want it.
+    fn abort(&mut self, attempt: AttemptNo);
+
+    /// Tells something worth telling.
+    fn notice(&mut self, notice: &Notice);
+
+    /// The next news of the live attempt, or a late reply. Registers the waker when there is none.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input>;
+
+    /// Ready when it is `until` or later. Registers the waker otherwise; a later call replaces an earlier one.
+    fn poll_sleep(&mut self, cx: &mut Context<'_>, until: Time) -> Poll<()>;
+
+    /// Hears every input with its time before it is handled. For traces; does nothing by default.
+    fn record_input(&mut self, _now: Time, _input: &Input) {}
+
+    /// Hears every action before it is done. For traces; does nothing by default.
+    fn record_action(&mut self, _action: &Action) {}
+}
+
+/// What the client's side is to do next.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// Send this head.
+    Commit(Commit),
+    /// Send these bytes; then poll again when there is room for more.
+    Data(Bytes),
+    /// It is over.
+    End(End),
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub struct Drive<H: Host> {
+    call: Call,
+    host: H,
+    unflushed: bool,
+    finished: bool,
+}
+
+impl<H: Host> Drive<H> {
+    /// Takes a fresh call.
+    pub fn new(call: Call, host: H) -> Drive<H> {
+        Drive { call, host, unflushed: false, finished: false }
+    }
+
+    /// The call.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// The host.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// The host, for what only the adapter knows of.
+    pub fn host_mut(&mut self) -> &mut H {
+        &mut self.host
+    }
+
+    /// Whether [`Step::End`] was handed out.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Goes on until the client's side has something to do. Polling again after [`Step::Data`] says that the client
+    /// took it. After [`Step::End`] it stays pending.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if core::mem::take(&mut self.unflushed) {
+            self.handle(Input::Flushed);
+        }
+        loop {
+            let wake = match self.run() {
+                Ok(step) => return Poll::Ready(step),
+                Err(wake) => wake,
+            };
+            if self.finished {
+                return Poll::Pending;
+            }
+            if let Poll::Ready(input) = self.host.poll_input(cx) {
+                self.handle(input);
+                continue;
+            }
+            match wake {
+                Some(at) if self.host.poll_sleep(cx, at).is_ready() => self.handle(Input::Tick),
+                _ => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Ends the call for `cause` and does what is left to do. Returns the steps that still concern a client, which is
+    /// nobody unless the cause is [`CancelCause::Shutdown`]: then poll on.
+    pub fn cancel(&mut self, cause: CancelCause) {
+        if self.finished {
+            return;
+        }
+        self.handle(Input::Cancel(cause));
+        if cause != CancelCause::Shutdown {
+            while self.run().is_ok() && !self.finished {}
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        let now = self.host.now();
+        self.host.record_input(now, &input);
+        self.call.handle(now, input);
+    }
+
+    /// Does what is to do; the next step for the client's side, or when to wake.
+    fn run(&mut self) -> Result<Step, Option<Time>> {
+        loop {
+            let action = match self.call.poll() {
+                Output::Do(action) => action,
+                Output::Wait(wake) => return Err(wake.map(|wake| wake.at)),
+            };
+            self.host.record_action(&action);
+            match action {
+                Action::Ask(op) | Action::Tell(op) => {
+                    let lease = op.lease();
+                    if let Some(reply) = self.host.apply(&op) {
+                        self.handle(Input::Reply { lease, reply });
+                    }
+                }
+                Action::Send { attempt, choice, why } => self.host.send(attempt, choice, why),
+                Action::Abort(attempt) => self.host.abort(attempt),
+                Action::Notice(notice) => self.host.notice(&notice),
+                Action::Commit(commit) => return Ok(Step::Commit(commit)),
+                Action::Forward(bytes) => {
+                    self.unflushed = true;
+                    return Ok(Step::Data(bytes));
+                }
+                Action::Finish(end) => {
+                    self.finished = true;
+                    return Ok(Step::End(end));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::VecDeque;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use core::task::Waker;
+
+    use super::*;
+    use crate::call::tests::harness::{DONE, ROLE, STOP, Step as Deed, World, delta, input, sse};
+    use crate::event::Fault;
+    use crate::pool::Pool;
+
+    /// A host on a clock of its own whose only upstream follows a list.
+    struct Scripted {
+        pool: Pool,
+        now: Time,
+        script: VecDeque<Deed>,
+        live: Option<AttemptNo>,
+        slept: Option<Time>,
+        asked_upstream: usize,
+    }
+
+    impl Host for Scripted {
+        fn now(&mut self) -> Time {
+            self.now
+        }
+
+        fn apply(&mut self, op: &Op) -> Option<Reply> {
+            Some(self.pool.apply(self.now, op))
+        }
+
+        fn send(&mut self, attempt: AttemptNo, _: Choice, _: Why) {
+            self.live = Some(attempt);
+        }
+
+        fn abort(&mut self, attempt: AttemptNo) {
+            assert_eq!(self.live.take(), Some(attempt));
+        }
+
+        fn notice(&mut self, _: &Notice) {}
+
+        fn poll_input(&mut self, _: &mut Context<'_>) -> Poll<Input> {
+            let Some(attempt) = self.live else { return Poll::Pending };
+            self.asked_upstream += 1;
+            match self.script.pop_front() {
+                Some(Deed::Wait(_)) | None => Poll::Pending,
+                Some(deed) => Poll::Ready(input(attempt, deed)),
+            }
+        }
+
+        fn poll_sleep(&mut self, _: &mut Context<'_>, until: Time) -> Poll<()> {
+            self.slept = Some(until);
+            if until <= self.now { Poll::Ready(()) } else { Poll::Pending }
+        }
+    }
+
+    fn drive(script: Vec<Deed>) -> Drive<Scripted> {
+        let mut world = World::streams(vec![vec![]]);
+        let call = world.call();
+        let host = Scripted {
+            pool: world.pool,
+            now: world.now,
+            script: script.into(),
+            live: None,
+            slept: None,
+            asked_upstream: 0,
+        };
+        Drive::new(call, host)
+    }
+
+    fn step(drive: &mut Drive<Scripted>) -> Poll<Step> {
+        drive.poll_next(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_call_runs_to_its_end_one_piece_at_a_time() {
+        let mut drive = drive(sse(&[ROLE, &delta("Hi"), STOP, DONE]));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Commit(_))));
+        let mut body = Vec::new();
+        let end = loop {
+            match step(&mut drive) {
+                Poll::Ready(Step::Data(bytes)) => body.extend_from_slice(&bytes),
+                Poll::Ready(Step::End(end)) => break end,
+                other => panic!("data or an end, not {other:?}"),
+            }
+        };
+        assert_eq!(end, End::Complete);
+        assert_eq!(body, [ROLE, &delta("Hi"), STOP, DONE].concat().into_bytes());
+        assert!(drive.is_finished() && step(&mut drive).is_pending());
+    }
+
+    /// M5: what the client has not taken keeps the driver from reading on.
+    #[test]
+    fn the_upstream_is_not_read_while_a_piece_is_out() {
+        let mut drive = drive(sse(&[&delta("a"), &delta("b")]));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Commit(_))));
+        let before = drive.host().asked_upstream;
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Data(_))));
+        assert_eq!(drive.host().asked_upstream, before);
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Data(_))));
+        assert_eq!(drive.host().asked_upstream, before + 1);
+    }
+
+    #[test]
+    fn it_sleeps_until_the_calls_next_timer_and_ticks() {
+        let mut drive = drive(vec![Deed::Wait(1)]);
+        assert!(step(&mut drive).is_pending());
+        let due = drive.host().slept.unwrap();
+        drive.host_mut().now = due;
+        drive.host_mut().script = vec![Deed::Fault(Fault::Reset)].into();
+        // The upstream's news comes before the timer's: both were there, and news is never late.
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::End(End::Answer(_)))));
+    }
+
+    /// X4: leaving drops the attempt and gives its lease back at once.
+    #[test]
+    fn a_cancel_needs_no_further_poll() {
+        let mut drive = drive(vec![Deed::Wait(1)]);
+        assert!(step(&mut drive).is_pending());
+        drive.cancel(CancelCause::ClientGone);
+        assert!(drive.is_finished());
+        assert_eq!(drive.host().live, None);
+        let now = drive.host().now;
+        assert_eq!(drive.host().pool.views(now).map(|view| view.inflight).sum::<u32>(), 0);
+    }
+}
