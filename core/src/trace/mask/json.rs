@@ -6,11 +6,11 @@ use super::utf8::Utf8;
 use super::{MAX_WORD, is_word_byte};
 
 /// A string under this key is a machine word: kept as long as it looks like one.
-const WORD: u8 = 1;
+pub(in crate::trace) const WORD: u8 = 1;
 /// A number under this key is kept.
-const NUMBER: u8 = 2;
+pub(in crate::trace) const NUMBER: u8 = 2;
 /// The objects under this key belong to the protocol: their keys are kept, and looked up here in turn.
-const KNOWN: u8 = 4;
+pub(in crate::trace) const KNOWN: u8 = 4;
 /// A frame of the stack that is an object.
 const OBJECT: u8 = 8;
 
@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 128;
 const MAX_KEY: usize = 40;
 
 /// What the protocols say of a key. Everything else is text: masked, with all that is below it.
-fn class_of(key: &[u8]) -> u8 {
+pub(in crate::trace) fn class_of(key: &[u8]) -> u8 {
     match key {
         b"type" | b"object" | b"role" | b"model" | b"id" | b"finish_reason" | b"native_finish_reason" | b"stop_reason"
         | b"reason" | b"param" | b"service_tier" | b"item_id" | b"response_id" | b"call_id" | b"request_id"
@@ -52,7 +52,7 @@ enum State {
     String { key: bool },
     Escape { key: bool },
     Hex { key: bool, place: usize, code: u16 },
-    Number { begun: bool, exponent: bool },
+    Number { exponent: bool },
     Literal(&'static [u8]),
     /// The rest of `[DONE]`.
     Done(&'static [u8]),
@@ -100,8 +100,8 @@ impl Json {
             State::String { key } => return self.string(key, byte, utf8),
             State::Escape { key } => return self.escape(key, byte),
             State::Hex { key, place, code } => return self.hex(key, place, code, byte),
-            State::Number { begun, exponent } => {
-                if let Some(masked) = self.number(begun, exponent, byte) {
+            State::Number { exponent } => {
+                if let Some(masked) = self.number(exponent, byte) {
                     return Some(masked);
                 }
                 self.value_ends();
@@ -156,8 +156,7 @@ impl Json {
             b'f' => State::Literal(b"alse"),
             b'n' => State::Literal(b"ull"),
             b'-' | b'0'..=b'9' => {
-                self.state = State::Number { begun: false, exponent: false };
-                return self.number(false, false, byte);
+                return self.number(false, byte);
             }
             _ => return None,
         };
@@ -205,20 +204,15 @@ impl Json {
         Some(byte)
     }
 
-    /// The masked byte, or `None` when the number is over. A leading zero stays one: `01` is no number, and stays none.
-    /// Exponents stay: a number out of range must stay out of range.
-    fn number(&mut self, begun: bool, exponent: bool, byte: u8) -> Option<u8> {
-        let keep = self.class & NUMBER != 0 || exponent;
-        let (masked, begun, exponent) = match byte {
-            b'0'..=b'9' if keep => (byte, true, exponent),
-            b'0' if !begun => (b'0', true, exponent),
-            b'0'..=b'9' => (b'1', true, exponent),
-            b'e' | b'E' => (byte, true, true),
-            b'-' | b'+' => (byte, begun, exponent),
-            b'.' => (byte, true, exponent),
+    /// The masked byte, or `None` when the number is over. Zeros stay: `01` is no number and stays none, `1.50` stays as
+    /// long once written again. Exponents stay: a number out of range stays out of range.
+    fn number(&mut self, exponent: bool, byte: u8) -> Option<u8> {
+        let masked = match byte {
+            b'1'..=b'9' if self.class & NUMBER == 0 && !exponent => b'1',
+            b'0'..=b'9' | b'e' | b'E' | b'-' | b'+' | b'.' => byte,
             _ => return None,
         };
-        self.state = State::Number { begun, exponent };
+        self.state = State::Number { exponent: exponent || matches!(byte, b'e' | b'E') };
         Some(masked)
     }
 

@@ -15,6 +15,8 @@
 mod json;
 mod utf8;
 
+pub(super) use json::{KNOWN, NUMBER, WORD, class_of};
+
 use json::Json;
 use utf8::Utf8;
 
