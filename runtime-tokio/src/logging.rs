@@ -6,14 +6,14 @@ use surefoot_core::policy::Route;
 use tracing_subscriber::EnvFilter;
 
 /// Starts logging. Stdout stays free for the one line that scripts wait for.
-pub fn init() {
+pub(crate) fn init() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A second start in one process (tests, `demo`) keeps the first one's.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
 /// Logs one notice of a call (F18).
-pub fn notice(call: CallId, route: &Route, notice: &Notice) {
+pub(crate) fn notice(call: CallId, route: &Route, notice: &Notice) {
     let name = |choice| source_of(route, choice);
     let source = notice.choice.map_or("", name);
     let attempt = notice.attempt.map(|attempt| attempt.0);
@@ -21,10 +21,10 @@ pub fn notice(call: CallId, route: &Route, notice: &Notice) {
     let elapsed_ms = notice.elapsed.as_millis();
     let (bytes, events) = (notice.held_bytes, notice.held_events);
     macro_rules! tell {
-        ($level:ident $(, $name:ident = $value:expr)* $(,)?) => {
+        ($level:ident $(, $name:ident $(= $value:expr)?)*) => {
             tracing::$level!(
                 target: "surefoot::call", call = call.0, model = &*route.model, source, attempt, elapsed_ms,
-                held_bytes = bytes, held_events = events $(, $name = $value)*, "{code}"
+                held_bytes = bytes, held_events = events $(, $name $(= $value)?)*, "{code}"
             )
         };
     }

@@ -31,7 +31,8 @@ impl Launch {
     ///
     /// The binary cannot be built, or there is no place for temporary files.
     pub fn new(runtime: &Runtime, args: &[&str]) -> Launch {
-        let dir = TempDir::with_prefix("surefoot-tests-").unwrap_or_else(|error| panic!("no temporary folder: {error}"));
+        let dir =
+            TempDir::with_prefix("surefoot-tests-").unwrap_or_else(|error| panic!("no temporary folder: {error}"));
         Launch { program: runtime.path(), args: args.iter().map(|&arg| arg.to_owned()).collect(), env: Vec::new(), dir }
     }
 
@@ -85,7 +86,11 @@ impl Launch {
         follow(child.stderr.take(), &output);
         let mut process = Process { child, output, addr: String::new(), dir: self.dir };
         let found = within(PATIENCE_SECONDS, || {
-            let line = process.output().lines().find_map(|line| line.split_once("listening on http://")).map(|(_, addr)| addr.trim().to_owned());
+            let line = process
+                .output()
+                .lines()
+                .find_map(|line| line.split_once("listening on http://"))
+                .map(|(_, addr)| addr.trim().to_owned());
             process.addr = line.unwrap_or_default();
             !process.addr.is_empty() || process.child.try_wait().is_ok_and(|ended| ended.is_some())
         });

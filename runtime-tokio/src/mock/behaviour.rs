@@ -144,6 +144,8 @@ pub enum How {
     Reset,
     /// An error event, then the end; on a whole answer an error object behind a 200.
     Error,
+    /// The same; on Responses it is the response itself that has failed (`response.failed`, `"status":"failed"`).
+    Failed,
     /// The event there is damaged, the others follow; a whole answer ends in mid-JSON.
     Malformed,
     /// Comments for ever, `gap` apart.
@@ -355,6 +357,7 @@ impl fmt::Display for Break {
             How::Close => "close",
             How::Reset => "reset",
             How::Error => "error",
+            How::Failed => "failed",
             How::Malformed => "malformed",
             How::Comments => "comments",
             How::Pings => "pings",

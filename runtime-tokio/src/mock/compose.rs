@@ -93,10 +93,12 @@ pub(super) fn compose(route: Route, ask: &Ask, behaviour: &Behaviour, number: u6
         _ => {}
     }
     let stream = body.stream;
-    let mut cut = break_off(route, behaviour, body);
+    let mut cut = break_off(route, ask, behaviour, body, number);
     frame(&mut cut.pieces, behaviour, stream);
-    compress(&mut cut.pieces, behaviour.gzip);
-    let length: usize = cut.promised.unwrap_or_else(|| cut.pieces.iter().map(Vec::len).sum());
+    // A stream that breaks has no trailer; a whole answer breaks as it goes over the wire, so it has one to lose.
+    compress(&mut cut.pieces, behaviour.gzip, !stream || cut.tail.is_none());
+    let length: usize = cut.pieces.iter().map(Vec::len).sum();
+    keep(&mut cut.pieces, if cut.halves == 2 { length } else { length / 2 * cut.halves });
     if let Some(Break { at: Point::Bytes(most), how }) = behaviour.broken {
         keep(&mut cut.pieces, most);
         cut.tail = Some(tail(route, behaviour, how, stream));
@@ -151,12 +153,20 @@ fn body(route: Route, ask: &Ask, behaviour: &Behaviour, status: u16, number: u64
         let stream = stream && !json;
         return Body { stream, ..Body::whole(if stream { SSE } else { JSON }, body.clone()) };
     }
-    let behind_200 = !stream && matches!(behaviour.broken, Some(Break { how: How::Error, .. }));
-    if status >= 400 || behind_200 {
-        let standing_for = if behind_200 { behaviour.error.standing_for.unwrap_or(503) } else { status };
-        return Body::whole(JSON, dialect::error_body(route, standing_for, &behaviour.error, number).to_string());
-    }
     let say = Say::new(ask, behaviour, number);
+    let error = &behaviour.error;
+    match behaviour.broken.map(|broken| broken.how).filter(|_| !stream) {
+        _ if status >= 400 => return Body::whole(JSON, dialect::error_body(route, status, error, number).to_string()),
+        Some(How::Failed) if route == Route::Responses => {
+            let failed = dialect::failed(&say, standing_for(route, behaviour), error);
+            return Body::whole(JSON, failed.to_string());
+        }
+        Some(How::Error | How::Failed) => {
+            let behind_200 = dialect::error_body(route, standing_for(route, behaviour), error, number);
+            return Body::whole(JSON, behind_200.to_string());
+        }
+        _ => {}
+    }
     if stream {
         return Body { content_type: SSE, stream, pieces: events(route, ask, behaviour, &say) };
     }
@@ -165,6 +175,11 @@ fn body(route: Route, ask: &Ask, behaviour: &Behaviour, status: u16, number: u64
         dialect::drift(&mut value);
     }
     Body::whole(JSON, value.to_string())
+}
+
+/// The status that an error object behind a 200 stands for: by default the one its protocol has for an overload.
+fn standing_for(route: Route, behaviour: &Behaviour) -> u16 {
+    behaviour.error.standing_for.unwrap_or(if route.anthropic() { 529 } else { 503 })
 }
 
 fn page(status: u16) -> String {
@@ -206,17 +221,17 @@ fn events(route: Route, ask: &Ask, behaviour: &Behaviour, say: &Say) -> Vec<Piec
 struct Cut {
     pieces: Vec<Vec<u8>>,
     tail: Option<Step>,
-    /// The length that the head promises, if more than what is left.
-    promised: Option<usize>,
+    /// A whole answer that breaks: the part of it that is sent, of 2.
+    halves: usize,
 }
 
-fn break_off(route: Route, behaviour: &Behaviour, body: Body) -> Cut {
+fn break_off(route: Route, ask: &Ask, behaviour: &Behaviour, body: Body, number: u64) -> Cut {
     let stream = body.stream;
     let mut pieces = body.pieces;
     let all = |pieces: Vec<Piece>| pieces.into_iter().map(|piece| piece.bytes).collect::<Vec<_>>();
     let Some(Break { at, how }) = behaviour.broken.filter(|broken| !matches!(broken.at, Point::Head | Point::Bytes(_)))
     else {
-        return Cut { pieces: all(pieces), tail: None, promised: None };
+        return Cut { pieces: all(pieces), tail: None, halves: 2 };
     };
     let index = place(&pieces, at);
     match how {
@@ -225,28 +240,30 @@ fn break_off(route: Route, behaviour: &Behaviour, body: Body) -> Cut {
             if let Some(piece) = pieces.get_mut(index) {
                 piece.bytes = std::mem::take(&mut piece.damaged);
             }
-            Cut { pieces: all(pieces), tail: None, promised: None }
+            Cut { pieces: all(pieces), tail: None, halves: 2 }
         }
-        How::Error if stream => {
+        How::Error | How::Failed if stream => {
             pieces.truncate(index);
-            let status = behaviour.error.standing_for.unwrap_or(503);
-            let event = dialect::error_event(route, status, &behaviour.error, index);
+            let status = standing_for(route, behaviour);
+            let event = match (how, route) {
+                (How::Failed, Route::Responses) => {
+                    dialect::failed_event(&Say::new(ask, behaviour, number), status, &behaviour.error, index)
+                }
+                _ => dialect::error_event(route, status, &behaviour.error, index),
+            };
             let mut left = all(pieces);
             left.push(event.bytes(false));
-            Cut { pieces: left, tail: None, promised: None }
+            Cut { pieces: left, tail: None, halves: 2 }
         }
-        How::Error => Cut { pieces: all(pieces), tail: None, promised: None },
+        How::Error | How::Failed => Cut { pieces: all(pieces), tail: None, halves: 2 },
         _ if stream => {
             pieces.truncate(index);
-            Cut { pieces: all(pieces), tail: Some(tail(route, behaviour, how, stream)), promised: None }
+            Cut { pieces: all(pieces), tail: Some(tail(route, behaviour, how, stream)), halves: 2 }
         }
         // A whole answer is one piece: it breaks after its head or in its middle.
         _ => {
-            let mut left = all(pieces);
-            let length = left.iter().map(Vec::len).sum();
-            let none = matches!(at, Point::Events(0) | Point::Content(0));
-            keep(&mut left, if none { 0 } else { length / 2 });
-            Cut { pieces: left, tail: Some(tail(route, behaviour, how, stream)), promised: Some(length) }
+            let halves = usize::from(!matches!(at, Point::Events(0) | Point::Content(0)));
+            Cut { pieces: all(pieces), tail: Some(tail(route, behaviour, how, stream)), halves }
         }
     }
 }
@@ -267,7 +284,7 @@ fn place(pieces: &[Piece], at: Point) -> usize {
 fn tail(route: Route, behaviour: &Behaviour, how: How, stream: bool) -> Step {
     let gap = Duration::from_millis(if behaviour.gap_ms > 0 { behaviour.gap_ms } else { 100 });
     match how {
-        How::Stall | How::Error | How::Malformed => Step::Stall,
+        How::Stall | How::Error | How::Failed | How::Malformed => Step::Stall,
         How::Close => Step::End(Ending::Close),
         How::Reset => Step::End(Ending::Reset),
         // Providers that keep a whole answer's connection busy do it with whitespace, which JSON allows.
@@ -295,7 +312,7 @@ fn frame(pieces: &mut [Vec<u8>], behaviour: &Behaviour, stream: bool) {
 }
 
 /// Each piece is flushed, so that a compressed stream still arrives event by event.
-fn compress(pieces: &mut Vec<Vec<u8>>, gzip: Gzip) {
+fn compress(pieces: &mut Vec<Vec<u8>>, gzip: Gzip, ends: bool) {
     if !matches!(gzip, Gzip::On | Gzip::Bare) {
         return;
     }
@@ -306,7 +323,9 @@ fn compress(pieces: &mut Vec<Vec<u8>>, gzip: Gzip) {
         let _ = encoder.write_all(piece).and_then(|()| encoder.flush());
         done.push(std::mem::take(encoder.get_mut()));
     }
-    done.push(encoder.finish().unwrap_or_default());
+    if ends {
+        done.push(encoder.finish().unwrap_or_default());
+    }
     *pieces = done;
 }
 
@@ -361,4 +380,60 @@ fn headers(route: Route, behaviour: &Behaviour, body: &Body, status: u16, number
         add(name, &date::resolved(value, now));
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use surefoot_core::rng::Rng;
+
+    use super::*;
+    use crate::mock::DIRECTIVES;
+
+    const ROUTES: [Route; 8] = [
+        Route::Chat,
+        Route::Responses,
+        Route::Messages,
+        Route::CountTokens,
+        Route::Embeddings,
+        Route::Images(true),
+        Route::Models,
+        Route::Unknown,
+    ];
+
+    /// Three words of the table, joined; `None` where they exclude each other.
+    fn drawn(rng: &mut Rng) -> Option<Behaviour> {
+        let words: Vec<&str> = DIRECTIVES.iter().flat_map(|(_, rows)| rows.iter()).map(|row| row.example).collect();
+        let place = ["", "-after=0", "-after=2", "-after=1c", "-after=99", "-at=0", "-at=70"];
+        let mut word = || {
+            let word = words[rng.below(words.len() as u32) as usize];
+            if word.contains("huge") {
+                "huge=500".to_owned()
+            } else {
+                format!("{word}{}", place[rng.below(7) as usize])
+            }
+        };
+        Behaviour::parse(&format!("{}, {}, {}", word(), word(), word())).ok()
+    }
+
+    #[test]
+    fn whatever_is_told_the_promised_length_is_kept_unless_the_answer_breaks() {
+        let mut rng = Rng::new(1);
+        let (mut answers, mut promised) = (0, 0);
+        while answers < 5000 {
+            let Some(behaviour) = drawn(&mut rng) else { continue };
+            let ask = Ask { model: "m".to_owned(), stream: rng.below(2) == 1, n: 2, ..Ask::default() };
+            let route = ROUTES[rng.below(8) as usize];
+            let answer = compose(route, &ask, &behaviour, 1, &["m".to_owned()]);
+            answers += 1;
+            let sent = |step: &Step| if let Step::Send(bytes) = step { bytes.len() } else { 0 };
+            let sent: usize = answer.body.iter().map(sent).sum();
+            let breaks = !matches!(answer.body.last(), None | Some(Step::Send(_) | Step::Wait(_)));
+            let length = answer.head.headers.iter().find(|(name, _)| name == "content-length");
+            if let Some(length) = length.and_then(|(_, length)| length.parse::<usize>().ok()) {
+                promised += 1;
+                assert!(if breaks { sent <= length } else { sent == length }, "{route:?} {behaviour}");
+            }
+        }
+        assert!(promised > 1000);
+    }
 }

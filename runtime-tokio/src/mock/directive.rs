@@ -172,7 +172,7 @@ impl Behaviour {
         if let Some(earlier) = self.broken.filter(|earlier| *earlier != broken) {
             return Err(DirectiveError::Twice { first: earlier.to_string(), second: name.to_owned() });
         }
-        if let (How::Error, "error", Some(_)) = (broken.how, name, value) {
+        if let ("error" | "failed", Some(_)) = (name, value) {
             let status = number(name, value, "the status it stands for, 400-599", 400, 599)?;
             self.error.standing_for = Some(status as u16);
         }
@@ -194,6 +194,7 @@ fn break_of(name: &str, value: Option<&str>) -> Result<Option<Break>, DirectiveE
         "cut" => (How::Close, Point::Content(1)),
         "reset" => (How::Reset, Point::Head),
         "error" => (How::Error, Point::Content(0)),
+        "failed" => (How::Failed, Point::Content(0)),
         "malformed" => (How::Malformed, Point::Content(0)),
         "comments" => (How::Comments, Point::Events(0)),
         "pings" => (How::Pings, Point::Content(0)),
@@ -381,5 +382,25 @@ mod tests {
             unknown.starts_with("unknown directive `stal`, did you mean `stall`?; allowed are a status"),
             "{unknown}"
         );
+    }
+
+    #[test]
+    fn any_text_is_read_without_a_panic_and_what_passes_keeps_its_meaning() {
+        let mut rng = surefoot_core::rng::Rng::new(3);
+        let parts = [
+            "503", ":", "=", ",", ";", "\"", "*", "-after", "-at", "cut", "stall", "text", "é", "2c", "9", " ", "_ms",
+            "gap",
+        ];
+        let mut passed = 0;
+        for _ in 0..20_000 {
+            let text: String = (0..rng.below(7)).map(|_| parts[rng.below(parts.len() as u32) as usize]).collect();
+            let Ok(all) = Behaviour::parse_sequence(&text) else { continue };
+            passed += 1;
+            for behaviour in all.iter().take(3) {
+                let plain = behaviour.text.as_ref().is_none_or(|text| !text.contains('"'));
+                assert!(!plain || Behaviour::parse(&behaviour.to_string()).as_ref() == Ok(behaviour), "{text}");
+            }
+        }
+        assert!(passed > 100, "{passed}");
     }
 }

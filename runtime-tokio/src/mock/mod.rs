@@ -19,6 +19,7 @@
 mod account;
 mod ask;
 mod behaviour;
+mod choose;
 mod compose;
 mod date;
 mod dialect;
@@ -37,8 +38,9 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 pub use behaviour::{Behaviour, Break, Chunk, Empty, ErrorWords, Fault, Gzip, How, Limit, LineEnd, Point, Shape};
+pub use choose::By;
 pub use directive::DirectiveError;
-pub use script::{Accept, Account, By, Rule, Script, ScriptError};
+pub use script::{Accept, Account, Rule, Script, ScriptError};
 pub use state::{Record, RecordEnd};
 pub use table::{DIRECTIVES, Group, Row};
 
@@ -71,7 +73,7 @@ A provider that misbehaves to order: OpenAI's Chat Completions, Responses, Embed
 Messages. It answers well, with any key and any model, unless a request or a script tells it otherwise:
 
   header      x-mock: 503:retry-after=2
-  model       mock-503, mock-cut-after=2, mock:\"stall\"
+  model       mock-503, mock-cut-after=2, mock:stall
   API key     mock:503, sk-mock-flaky=0.3
   --always    503*2; ok
   --script    rules, see the example below
@@ -80,7 +82,7 @@ The first of these that says something decides. Words are joined by commas; answ
 the last one is given for ever.";
 
 fn after_long_help() -> String {
-    format!("Directives{}{EXAMPLES}", table::help())
+    format!("{}{EXAMPLES}", table::help().trim_start())
 }
 
 const EXAMPLES: &str = r#"

@@ -21,8 +21,8 @@ use tokio::time::{Instant, Sleep};
 use super::account::Slot;
 use super::ask::{Ask, Route};
 use super::behaviour::Behaviour;
+use super::choose::{By, Facts};
 use super::compose::{Answer, Ending, Head, Step, compose};
-use super::script::{By, Facts};
 use super::state::{Record, Seen, State};
 
 /// Largest request body that is read, in bytes.

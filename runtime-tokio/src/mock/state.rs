@@ -13,8 +13,9 @@ use tokio::time::Instant;
 
 use super::account::{Accounts, Refusal, Slot};
 use super::behaviour::Behaviour;
+use super::choose::{By, Choice, Facts, Turns, like};
 use super::directive::DirectiveError;
-use super::script::{By, Choice, Facts, Script, Turns, like};
+use super::script::Script;
 
 /// One request and what became of it. Headers with credentials are marked sensitive.
 #[derive(Clone, Debug)]

@@ -60,7 +60,11 @@ pub const DIRECTIVES: &[Group] = &[
                 "error",
                 "an error event before any content, on a whole answer an error object behind a 200; error-after=N",
             ),
-            row("as=529", "the status that this error stands for (503); `error=529` says both"),
+            row(
+                "failed",
+                "the same, on Responses with response.failed or a response whose status is failed; failed-after=N",
+            ),
+            row("as=529", "the status that this error stands for (503, Anthropic 529); `error=429` says both"),
             row("malformed", "the first content event is damaged, a whole answer is half a JSON; malformed-after=N"),
             row("comments", "comments for ever, `gap` (100) ms apart; comments-after=N"),
             row("pings", "the protocol's pings for ever, before any content; pings-after=N"),
@@ -107,7 +111,7 @@ pub const DIRECTIVES: &[Group] = &[
 ];
 
 /// Words that stand alone in the grammar but share a row.
-const FAMILY: &[&str] = &["stall", "close", "cut", "reset", "error", "malformed", "comments", "pings"];
+const FAMILY: &[&str] = &["stall", "close", "cut", "reset", "error", "failed", "malformed", "comments", "pings"];
 
 fn words() -> impl Iterator<Item = &'static str> {
     DIRECTIVES.iter().flat_map(|(_, rows)| rows.iter()).map(name_of).filter(|name| !name.starts_with('5'))
@@ -185,6 +189,16 @@ mod tests {
         let manual = include_str!("../../../docs/mock.md");
         let missing: Vec<_> = words().filter(|word| !manual.contains(&format!("`{word}"))).collect();
         assert!(missing.is_empty(), "docs/mock.md lacks {missing:?}");
+    }
+
+    #[test]
+    fn the_scripts_of_the_manual_are_right() {
+        let manual = include_str!("../../../docs/mock.md");
+        let scripts: Vec<&str> = manual.split("```toml").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert!(!scripts.is_empty());
+        for script in scripts {
+            crate::mock::Script::from_toml(script).unwrap_or_else(|error| panic!("{script}: {error}"));
+        }
     }
 
     #[test]

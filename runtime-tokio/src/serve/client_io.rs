@@ -13,7 +13,7 @@ use super::lifecycle::Presence;
 
 /// Wraps a socket so that a write that stays pending for `limit` is an error.
 #[derive(Debug)]
-pub struct ClientIo<S> {
+pub(super) struct ClientIo<S> {
     inner: S,
     presence: Arc<Presence>,
     /// `None`: clients may take their time.
@@ -26,7 +26,7 @@ pub struct ClientIo<S> {
 
 impl<S> ClientIo<S> {
     /// Wraps a socket; `presence` is told when its client is dropped.
-    pub fn new(inner: S, presence: Arc<Presence>, limit: Option<Duration>) -> ClientIo<S> {
+    pub(super) fn new(inner: S, presence: Arc<Presence>, limit: Option<Duration>) -> ClientIo<S> {
         ClientIo { inner, presence, limit, since: None, alarm: None }
     }
 

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const MAX_BYTES: usize = 8 << 20;
 
 /// Fetches what is due, for as long as the process runs.
-pub async fn run(world: Arc<World>) {
+pub(super) async fn run(world: Arc<World>) {
     loop {
         let (due, snapshot, next) = world.due();
         for fetch in due {

@@ -60,7 +60,7 @@ impl Gate {
         reply
     }
 
-    /// Lets time pass: grants what became free by itself. For calls that wait without asking again.
+    /// Looks at the pool, or changes what it consists of.
     pub fn with_pool<T>(&self, with: impl FnOnce(&mut Pool) -> T) -> T {
         with(&mut lock(&self.inner).pool)
     }

@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use self::connection::Respond;
 use self::lifecycle::{Presence, Stage};
-use self::reload::World;
+pub use self::reload::World;
 use self::shared::Shared;
 use crate::admin::AdminSide;
 use crate::config_file::Origin;
@@ -46,6 +46,9 @@ pub enum StartError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// The system gives no signals.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[source] std::io::Error),
 }
 
 /// A server with its listeners open. It serves from [`Server::run`] on.
@@ -171,10 +174,10 @@ impl Respond for ClientSide {
 pub async fn serve(config: Config, origin: Origin) -> Result<(), StartError> {
     use tokio::signal::unix::{SignalKind, signal};
     // Before the line that says "ready": whoever waits for it may signal at once.
-    let signals = (signal(SignalKind::hangup()), signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut hangup), Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        unreachable!("the runtime was built with its signal driver");
-    };
+    let heard = |kind| signal(kind).map_err(StartError::Signals);
+    let mut hangup = heard(SignalKind::hangup())?;
+    let mut terminate = heard(SignalKind::terminate())?;
+    let mut interrupt = heard(SignalKind::interrupt())?;
     let server = Server::open(config)?;
     if let Some(address) = server.admin_address() {
         tracing::info!("metrics and status on http://{address}");

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use surefoot_core::gateway::Gateway;
+use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
 use surefoot_core::policy::config::Config;
 use surefoot_core::pool::Pool;
@@ -35,7 +35,7 @@ impl World {
         let config = Arc::new(config);
         let clock = Clock::start();
         let inventory = Inventory::new(&config, clock.now());
-        let mut pool = Pool::new(config.pool_settings());
+        let mut pool = Pool::new(pool_settings(&config));
         let gateway = Gateway::build(config.clone(), &inventory, &mut pool);
         let upstreams = Upstreams::new(Connector::new(hyper_util::client::proxy::matcher::Matcher::from_env()));
         let snapshot = Snapshot::new(gateway, &upstreams);
@@ -92,8 +92,6 @@ impl World {
         let mut inventory = Inventory::new(&config, self.shared.clock.now());
         inventory.carry_over(&made_of.inventory);
         *made_of = MadeOf { config, inventory };
-        let settings = made_of.config.pool_settings();
-        self.shared.gate.with_pool(|pool| pool.configure(settings));
         self.rebuild(&made_of);
         drop(made_of);
         self.changed.notify_one();

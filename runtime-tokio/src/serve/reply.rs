@@ -16,7 +16,7 @@ use super::running::Running;
 const MASK: &[u8] = b"***";
 
 /// An answer of the gateway's own.
-pub fn local(answer: gateway::Answer) -> Response<ReplyBody> {
+pub(super) fn local(answer: gateway::Answer) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Whole(answer.body));
     *response.status_mut() = status(answer.status);
     let headers = response.headers_mut();
@@ -26,7 +26,7 @@ pub fn local(answer: gateway::Answer) -> Response<ReplyBody> {
 }
 
 /// The head of a committed attempt, and the rest of its call as the body.
-pub fn committed(mut running: Box<Running>, commit: &Commit, request_id: &str) -> Response<ReplyBody> {
+pub(super) fn committed(mut running: Box<Running>, commit: &Commit, request_id: &str) -> Response<ReplyBody> {
     let attempts = running.attempts();
     let mut headers = HeaderMap::new();
     let mut code = StatusCode::OK;
@@ -54,7 +54,7 @@ pub fn committed(mut running: Box<Running>, commit: &Commit, request_id: &str) -
 }
 
 /// The answer of a call in which nothing was committed.
-pub fn answered(running: &Running, answer: &Answer, request_id: &str) -> Response<ReplyBody> {
+pub(super) fn answered(running: &Running, answer: &Answer, request_id: &str) -> Response<ReplyBody> {
     let mut headers = HeaderMap::new();
     if let Some(host) = running.host() {
         let head = answer.head.and_then(|attempt| host.head(attempt));
@@ -83,7 +83,7 @@ pub fn answered(running: &Running, answer: &Answer, request_id: &str) -> Respons
 }
 
 /// For nobody: the client is gone.
-pub fn nothing() -> Response<ReplyBody> {
+pub(super) fn nothing() -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Whole(Bytes::new()));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     response
@@ -107,7 +107,7 @@ fn upstream_headers(
 }
 
 /// The values of a message's `connection` headers.
-pub fn connection_tokens(headers: &HeaderMap) -> Vec<&str> {
+pub(super) fn connection_tokens(headers: &HeaderMap) -> Vec<&str> {
     headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok()).collect()
 }
 

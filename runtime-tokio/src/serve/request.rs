@@ -41,7 +41,7 @@ struct Arrived {
 }
 
 /// Answers a request.
-pub async fn respond(
+pub(super) async fn respond(
     shared: Arc<Shared>, request: Request<Incoming>, presence: Arc<Presence>,
 ) -> Response<ReplyBody> {
     let busy = presence.begin();
@@ -188,6 +188,6 @@ fn passing(sent: &HeaderMap, handling: Handling) -> HeaderMap {
 }
 
 /// A span as a timeout; zero = none.
-pub fn stall(span: surefoot_core::time::Span) -> Option<Duration> {
+pub(super) fn stall(span: surefoot_core::time::Span) -> Option<Duration> {
     span.limit().map(|span| Duration::from_micros(span.0))
 }

@@ -85,10 +85,8 @@ impl Running {
         let took = shared.clock.now().since(self.started);
         shared.metrics.call_ended(model, self.format, self.status, end.outcome(), took);
         let verdict = match end {
-            End::Cancelled(_) | End::Incomplete(Incomplete::Shutdown) => None,
-            End::Incomplete(_) | End::UpstreamError(_) | End::Broken => Some(false),
-            End::Complete | End::Answer(_) if end.outcome() == Outcome::Cancelled => None,
-            End::Complete | End::Answer(_) => health::verdict(self.status),
+            End::Incomplete(Incomplete::Shutdown) => None,
+            end => health::verdict(end.outcome()),
         };
         if let Some(ok) = verdict {
             shared.request_health().record(shared.clock.now(), model, ok);

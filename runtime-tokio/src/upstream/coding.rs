@@ -10,7 +10,7 @@ use surefoot_core::event::Fault;
 pub const OPENED_MAX: usize = 64 << 20;
 
 /// Opens one body. Every error is final.
-pub struct Decoder {
+pub(super) struct Decoder {
     inner: Inner,
     fed: bool,
 }
@@ -29,7 +29,7 @@ impl Decoder {
     /// # Errors
     ///
     /// [`Fault::Coding`] for a coding that cannot be opened here, several on top of each other included.
-    pub fn new<'a>(codings: impl Iterator<Item = &'a str>) -> Result<Option<Decoder>, Fault> {
+    pub(super) fn new<'a>(codings: impl Iterator<Item = &'a str>) -> Result<Option<Decoder>, Fault> {
         let each = codings.flat_map(|value| value.split(',')).map(str::trim);
         let mut real = each.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case("identity"));
         let Some(coding) = real.next() else { return Ok(None) };
@@ -49,7 +49,7 @@ impl Decoder {
     /// # Errors
     ///
     /// [`Fault::Coding`] for bytes that do not fit the coding, [`Fault::TooLarge`] beyond [`OPENED_MAX`].
-    pub fn feed(&mut self, chunk: &[u8]) -> Result<Bytes, Fault> {
+    pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<Bytes, Fault> {
         self.fed |= !chunk.is_empty();
         let written = match &mut self.inner {
             Inner::Gzip(decoder) => decoder.write_all(chunk).and_then(|()| decoder.flush()),
@@ -76,7 +76,7 @@ impl Decoder {
     /// # Errors
     ///
     /// [`Fault::Coding`] when the coding is not at its end. A body without any bytes is fine: it had nothing to code.
-    pub fn finish(&mut self) -> Result<Bytes, Fault> {
+    pub(super) fn finish(&mut self) -> Result<Bytes, Fault> {
         if !self.fed {
             return Ok(Bytes::new());
         }

@@ -1,6 +1,7 @@
 //! One HTTP connection: HTTP/1 driven by whoever uses it, HTTP/2 shared and driven by a task of its own.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,7 +132,19 @@ impl Drop for H2 {
 
 /// What an HTTP error is to a call.
 pub(super) fn fault(error: &hyper::Error) -> Fault {
-    if error.is_parse() { Fault::Protocol } else { Fault::Reset }
+    if error.is_parse() || is_malformed(error) { Fault::Protocol } else { Fault::Reset }
+}
+
+/// A chunk whose size cannot be read is told as bad data deep inside; a connection that broke is not.
+fn is_malformed(error: &hyper::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            return matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData);
+        }
+        source = inner.source();
+    }
+    false
 }
 
 /// Polls something whose progress only [`Link::drive`] can bring (HTTP/1), or that wakes by itself (HTTP/2).

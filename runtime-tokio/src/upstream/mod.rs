@@ -9,6 +9,8 @@ mod connector;
 mod exchange;
 mod link;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

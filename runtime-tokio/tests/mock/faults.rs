@@ -136,6 +136,12 @@ async fn errors_come_inside_a_stream_or_behind_a_200() {
     let (responses, _) = last("/v1/responses", "error=429").await;
     assert_eq!((&responses["type"], &responses["code"]), (&json!("error"), &json!("rate_limit_exceeded")));
     assert_eq!(responses["sequence_number"], 4);
+    let (failed, _) = last("/v1/responses", "failed=429").await;
+    assert_eq!(failed["type"], "response.failed");
+    assert_eq!(failed["response"]["error"]["code"], "rate_limit_exceeded");
+    let failed =
+        Call::post("/v1/responses", json!({ "model": "m" })).header("x-mock", "failed").send(mock.addr()).await;
+    assert_eq!((failed.status, &failed.json()["status"]), (200, &json!("failed")));
     let (messages, words) = last("/v1/messages", "error-after=2c, as=529").await;
     assert_eq!(messages["error"]["type"], "overloaded_error");
     assert!(words);

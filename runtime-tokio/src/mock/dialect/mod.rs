@@ -205,6 +205,20 @@ pub(super) fn error_event(route: Route, status: u16, words: &ErrorWords, sequenc
     }
 }
 
+/// The response that has failed (Responses only).
+pub(super) fn failed(say: &Say, status: u16, words: &ErrorWords) -> Value {
+    let (kind, code, message) = error_words(Route::Responses, status, words);
+    // The code is an enumeration of words here; a number has none.
+    responses::failed(say, json!({ "code": code.as_str().unwrap_or(&kind), "message": message }))
+}
+
+/// `response.failed`.
+pub(super) fn failed_event(say: &Say, status: u16, words: &ErrorWords, sequence: usize) -> Event {
+    let response = failed(say, status, words);
+    let data = json!({ "type": "response.failed", "sequence_number": sequence, "response": response });
+    Event::typed(data, "response.failed", Part::Frame)
+}
+
 fn error_words(route: Route, status: u16, words: &ErrorWords) -> (String, Value, String) {
     let (kind, code) = if route.anthropic() { (anthropic_kind(status), Value::Null) } else { openai_kind(status) };
     let kind = words.kind.clone().unwrap_or_else(|| kind.to_owned());

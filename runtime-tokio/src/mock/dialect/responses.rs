@@ -64,6 +64,12 @@ pub(super) fn whole(say: &Say) -> Value {
     response(say, status(say), output, usage(say))
 }
 
+pub(super) fn failed(say: &Say, error: Value) -> Value {
+    let mut failed = response(say, "failed", json!([]), Value::Null);
+    failed["error"] = error;
+    failed
+}
+
 /// Events numbered as they are written down.
 struct Line(Vec<Event>);
 
