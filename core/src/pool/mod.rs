@@ -17,8 +17,10 @@ mod pace;
 mod progress;
 mod registry;
 mod settings;
+mod shared;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -29,6 +31,7 @@ pub use gate::{Admit, Candidate, GateOp, GateReply, Hold, Verdict};
 pub use progress::{Progress, stalled_at};
 pub use registry::{SourceSpec, TargetSpec, TargetView};
 pub use settings::{BreakerSettings, HealthSettings, PaceSettings, Settings};
+pub use shared::Plan;
 
 use crate::id::{Choice, LeaseId, TargetId};
 use crate::outcome::Outcome;
