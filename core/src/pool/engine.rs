@@ -387,17 +387,22 @@ impl Pool {
 
     /// Asks those in line who may be able to start, first come first served, and posts what they get.
     ///
-    /// Runs before every newcomer's own question, so nobody is overtaken. Every waiter is passed once.
+    /// Runs before every newcomer's own question, so nobody is overtaken. Every waiter is passed once at most.
     fn serve_line(&mut self) {
         if self.line.len() == 0 || (self.freed == Sources::NONE && self.now < self.line_due) {
             self.freed = Sources::NONE;
             return;
         }
-        self.line_due = Time::NEVER;
+        let due = core::mem::replace(&mut self.line_due, Time::NEVER);
         self.asked.clear();
         let mut freed = self.take_freed();
         let mut at = 0;
         while let Some(waiter) = self.line.get(at).copied() {
+            if freed == Sources::NONE && self.now < due {
+                // What was freed is taken, nobody's time has come: the rest of the line need not be looked at.
+                self.line_due = self.line_due.min(due);
+                break;
+            }
             if waiter.wait_until < self.now {
                 // Its call has given up, or will when it hears of the time.
                 self.leave_line(at);
