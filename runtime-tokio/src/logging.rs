@@ -12,8 +12,8 @@ pub(crate) fn init() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
-/// Logs one notice of a call (F18).
-pub(crate) fn notice(call: CallId, route: &Route, notice: &Notice) {
+/// Logs one notice of a call (F18); `request` is the id that the client was given.
+pub(crate) fn notice(call: CallId, request: &str, route: &Route, notice: &Notice) {
     let name = |choice| source_of(route, choice);
     let source = notice.choice.map_or("", name);
     let attempt = notice.attempt.map(|attempt| attempt.0);
@@ -23,7 +23,7 @@ pub(crate) fn notice(call: CallId, route: &Route, notice: &Notice) {
     macro_rules! tell {
         ($level:ident $(, $name:ident $(= $value:expr)?)*) => {
             tracing::$level!(
-                target: "surefoot::call", call = call.0, model = &*route.model, source, attempt, elapsed_ms,
+                target: "surefoot::call", call = call.0, request, model = &*route.model, source, attempt, elapsed_ms,
                 held_bytes = bytes, held_events = events $(, $name $(= $value)?)*, "{code}"
             )
         };
