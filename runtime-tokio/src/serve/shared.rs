@@ -134,6 +134,6 @@ impl Shared {
     pub fn observe(&self, call: CallId, request: &str, route: &Route, notice: &Notice) {
         logging::notice(call, request, route, notice);
         self.metrics.notice(route, notice);
-        self.recent.notice(self.clock.now(), call, route, notice);
+        self.recent.notice(self.clock.now(), call, request, route, notice);
     }
 }
