@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod cli;
 pub mod config_file;
+pub mod demo;
 mod logging;
 pub mod mock;
 pub mod serve;
