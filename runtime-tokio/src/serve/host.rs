@@ -63,7 +63,11 @@ pub struct CallHost {
 impl CallHost {
     /// The means of `call` over `route`.
     pub fn new(
-        shared: Arc<Shared>, snapshot: Arc<Snapshot>, asked: Asked, call: CallId, route: Arc<Route>,
+        shared: Arc<Shared>,
+        snapshot: Arc<Snapshot>,
+        asked: Asked,
+        call: CallId,
+        route: Arc<Route>,
     ) -> CallHost {
         let handling = if asked.slot.is_some() { Handling::Inspected } else { Handling::Raw };
         CallHost {

@@ -156,7 +156,9 @@ impl Respond for ClientSide {
     type Body = body::ReplyBody;
 
     fn respond(
-        &self, request: Request<Incoming>, presence: Arc<Presence>,
+        &self,
+        request: Request<Incoming>,
+        presence: Arc<Presence>,
     ) -> impl Future<Output = Response<body::ReplyBody>> + Send + 'static {
         request::respond(self.0.clone(), request, presence)
     }

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
+use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::policy::config::Config;
 use surefoot_core::pool::Pool;
 use surefoot_core::time::Time;

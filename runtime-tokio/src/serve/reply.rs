@@ -90,7 +90,10 @@ pub(super) fn nothing() -> Response<ReplyBody> {
 }
 
 fn upstream_headers(
-    host: &CallHost, sent: &HeaderMap, choice: surefoot_core::id::Choice, handling: Handling,
+    host: &CallHost,
+    sent: &HeaderMap,
+    choice: surefoot_core::id::Choice,
+    handling: Handling,
 ) -> HeaderMap {
     let secret = host.candidate(choice).map_or("", |candidate| candidate.secret.expose());
     let connection = connection_tokens(sent);

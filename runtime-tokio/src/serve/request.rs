@@ -42,7 +42,9 @@ struct Arrived {
 
 /// Answers a request.
 pub(super) async fn respond(
-    shared: Arc<Shared>, request: Request<Incoming>, presence: Arc<Presence>,
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+    presence: Arc<Presence>,
 ) -> Response<ReplyBody> {
     let busy = presence.begin();
     let snapshot = shared.snapshot();
@@ -135,7 +137,12 @@ impl Arrived {
     }
 
     async fn run(
-        self, plan: Plan, tail: Tail, slot: Option<ModelSlot>, body: Bytes, permit: CallPermit,
+        self,
+        plan: Plan,
+        tail: Tail,
+        slot: Option<ModelSlot>,
+        body: Bytes,
+        permit: CallPermit,
     ) -> Response<ReplyBody> {
         let Arrived { shared, snapshot, busy, parts, call, seed, request_id, .. } = self;
         let handling = if slot.is_some() { Handling::Inspected } else { Handling::Raw };

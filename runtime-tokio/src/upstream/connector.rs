@@ -111,7 +111,10 @@ impl Connector {
     }
 
     async fn dial_through(
-        &self, proxy: &Intercept, origin: &Origin, uri: Uri,
+        &self,
+        proxy: &Intercept,
+        origin: &Origin,
+        uri: Uri,
     ) -> Result<(TcpStream, Option<Option<HeaderValue>>), Fault> {
         let scheme = proxy.uri().scheme_str().unwrap_or("http");
         if scheme.starts_with("socks5") {
