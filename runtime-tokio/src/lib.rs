@@ -7,4 +7,5 @@ pub mod config_file;
 mod logging;
 pub mod mock;
 pub mod serve;
+pub mod trace_file;
 pub mod upstream;

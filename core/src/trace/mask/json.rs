@@ -404,13 +404,7 @@ fn masked_digit(place: usize, code: u16, digit: u16) -> u16 {
                 0xa
             }
         }
-        (_, 5) => {
-            if digit == 0xc {
-                0xc
-            } else {
-                8
-            }
-        }
+        (_, 5) if digit == 0xc => 0xc,
         (_, 3 | 4 | 6 | 7) => 0xa,
         (_, 8..=0xf) => 7,
         (_, 0x10..=0x7f) => 9,
