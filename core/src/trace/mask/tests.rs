@@ -178,7 +178,7 @@ fn verdict(format: Format, bytes: &[u8]) -> Verdict {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     /// The law that replay stands on.
     #[test]
