@@ -1,5 +1,7 @@
 //! The log: structured events on stderr, as chosen by `RUST_LOG` (default `info`). Never a secret, never a body.
 
+use std::io::IsTerminal as _;
+
 use surefoot_core::event::{Notice, What};
 use surefoot_core::id::CallId;
 use surefoot_core::policy::Route;
@@ -8,8 +10,10 @@ use tracing_subscriber::EnvFilter;
 /// Starts logging. Stdout stays free for the one line that scripts wait for.
 pub(crate) fn init() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // Colours are for people: in a file or a pipe they are rubbish between the fields.
+    let ansi = std::io::stderr().is_terminal();
     // A second start in one process (tests, `demo`) keeps the first one's.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).try_init();
 }
 
 /// Logs one notice of a call (F18).
