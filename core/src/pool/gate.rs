@@ -228,9 +228,7 @@ impl GateSource {
         self.max_concurrency > 0 && self.inflight >= self.max_concurrency
     }
 
-    pub(super) fn limit(&mut self, now: Time, max_concurrency: u32, rpm: u32, tpm: u32) {
-        self.requests.rescale(now, self.rpm, rpm);
-        self.tokens.rescale(now, self.tpm, tpm);
+    pub(super) fn limit(&mut self, max_concurrency: u32, rpm: u32, tpm: u32) {
         (self.max_concurrency, self.rpm, self.tpm) = (max_concurrency, rpm, tpm);
     }
 }

@@ -137,7 +137,7 @@ impl Pool {
         let limits = &spec.source;
         let gate = &mut self.gate.sources[source.0 as usize];
         gate.account = account;
-        gate.limit(self.now, limits.max_concurrency, limits.rpm, limits.tpm);
+        gate.limit(limits.max_concurrency, limits.rpm, limits.tpm);
         let known = self.names.targets.get(spec.name).copied();
         let id = known.unwrap_or_else(|| self.new_target(spec, source));
         self.targets[id.0 as usize].kept = true;
