@@ -31,7 +31,7 @@ enum Command {
     Check(ConfigArgument),
     /// Runs a provider that misbehaves to order
     Mock(mock::MockArgs),
-    /// Shows failover at work: no keys, no configuration, providers that misbehave
+    /// Shows a gateway among providers that misbehave: no keys, no configuration
     Demo(demo::DemoArgs),
 }
 
@@ -66,7 +66,7 @@ fn run_serve(file: Option<&Path>) -> u8 {
         Ok(config) => config,
         Err(rejected) => return complain(&rejected, MISUSED),
     };
-    logging::init();
+    logging::init("info");
     match runtime() {
         Ok(runtime) => match runtime.block_on(serve::serve(config, origin)) {
             Ok(()) => {
@@ -92,7 +92,7 @@ fn run_check(file: Option<&Path>) -> u8 {
 }
 
 fn run_mock(arguments: mock::MockArgs) -> u8 {
-    logging::init();
+    logging::init("info");
     match runtime() {
         Ok(runtime) => match runtime.block_on(mock::run(arguments)) {
             Ok(()) => GOOD,
@@ -102,11 +102,13 @@ fn run_mock(arguments: mock::MockArgs) -> u8 {
     }
 }
 
-/// The log stays off: the demo's own lines tell the same story, and would be torn apart by it.
 fn run_demo(arguments: demo::DemoArgs) -> u8 {
+    // The show is on stdout; what a gateway logs among such providers would bury it.
+    logging::init("error");
     match runtime() {
         Ok(runtime) => match runtime.block_on(demo::run(arguments)) {
             Ok(()) => GOOD,
+            Err(error @ demo::DemoError::Gateway(_)) => complain(&error, MISUSED),
             Err(error) => complain(&error, FAILED),
         },
         Err(error) => complain(&error, FAILED),

@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 
 use super::story::{JSON_MODEL, SOURCES, words};
 
-/// No answer of the story takes so long, waiting for rate limits included.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// No answer of the gateway takes so long in this story, waiting for rate limits included.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The wire format of a call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,6 @@ impl Verdict {
     pub(super) fn is_good(&self) -> bool {
         *self == Verdict::Good
     }
-
 }
 
 /// What a client saw of a call.
@@ -198,25 +197,20 @@ impl Ask {
     }
 
     /// Sends the call and reads the answer to its end.
-    pub(super) async fn send(self, to: SocketAddr, request_id: &str) -> Seen {
+    pub(super) async fn send(self, to: SocketAddr, request_id: &str, patience: Duration) -> Seen {
         let begun = Instant::now();
         let mut answer = Answer::default();
         let read = async {
             let got = self.exchange(to, request_id, begun, &mut answer).await;
             got.err().map(|error| format!("the connection broke: {error}"))
         };
-        let broken = match tokio::time::timeout(PATIENCE, read).await {
+        let broken = match tokio::time::timeout(patience, read).await {
             Ok(broken) => broken,
-            Err(_) => Some(format!("nothing more came in {} s", PATIENCE.as_secs())),
+            Err(_) => Some(format!("nothing more came in {} s", patience.as_secs())),
         };
         let verdict = self.judge(&answer, broken);
         let attempts = answer.header("x-surefoot-attempts").and_then(|attempts| attempts.parse().ok());
-        Seen {
-            verdict,
-            first_content: answer.first_content,
-            took: begun.elapsed(),
-            attempts,
-        }
+        Seen { verdict, first_content: answer.first_content, took: begun.elapsed(), attempts }
     }
 
     async fn exchange(self, to: SocketAddr, id: &str, begun: Instant, into: &mut Answer) -> Result<(), Broken> {
@@ -339,7 +333,6 @@ fn schema() -> Value {
     })
 }
 
-
 /// The events of an SSE body: data, and the same as JSON. Mocks and gateway end lines with LF and write one data line an
 /// event; this client need not know more.
 fn events(body: &[u8]) -> impl Iterator<Item = (String, Value)> {
@@ -381,7 +374,10 @@ mod tests {
         let words = chat("Hello ");
         let told = [
             (Protocol::Chat, json!({ "error": { "code": "stream_incomplete", "message": "stream_incomplete: cut" } })),
-            (Protocol::Responses, json!({ "type": "error", "code": "stream_incomplete", "message": "stream_incomplete" })),
+            (
+                Protocol::Responses,
+                json!({ "type": "error", "code": "stream_incomplete", "message": "stream_incomplete" }),
+            ),
             (Protocol::Messages, json!({ "type": "error", "error": { "message": "stream_incomplete: cut" } })),
         ];
         for (protocol, event) in told {

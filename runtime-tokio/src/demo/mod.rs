@@ -8,8 +8,9 @@ mod tally;
 mod watch;
 
 use std::future::Future;
-use std::io::{self, Write};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use self::client::{Ask, Seen};
 use self::screen::{Screen, Tone, seconds};
 use self::story::{SCENES, SOURCES};
-pub use self::tally::Summary;
-use self::watch::{Breaker, Life, Watcher};
+use self::tally::Summary;
+use self::watch::{Breaker, Life, OURS, Watcher};
 use crate::mock::{DirectiveError, Mock, Script};
 use crate::serve::{Server, StartError};
 
@@ -37,6 +38,8 @@ const USUAL: Duration = Duration::from_secs(60);
 const READABLE: u32 = 12;
 /// How long calls that are under way at the end may take.
 const LAST_CALLS: Duration = Duration::from_secs(4);
+/// Without a gateway nobody gives up for the client: it does so itself, after this.
+const TWIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Arguments of `surefoot demo`.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,6 +58,12 @@ pub struct DemoArgs {
     /// No colours and no line that is written over; so by itself where the output is no terminal
     #[arg(long)]
     pub plain: bool,
+    /// Address of the gateway; port 0 takes any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Goes on serving after the summary, until Ctrl-C
+    #[arg(long)]
+    pub keep: bool,
 }
 
 /// Why there was no demo, or not a good one.
@@ -106,22 +115,31 @@ pub async fn run(args: DemoArgs) -> Result<(), DemoError> {
     }
 }
 
-/// Plays the demo without a terminal, to `out`, until its time is over.
-///
-/// # Errors
-///
-/// It could not run.
-pub async fn run_to(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<Summary, DemoError> {
-    play(args, &mut Screen::new(out, false), std::future::pending()).await
+async fn play(args: &DemoArgs, screen: &mut Screen<'_>, stop: impl Future<Output = ()>) -> Result<Summary, DemoError> {
+    let (stage, breakers) = Stage::set(args).await?;
+    let summary = perform(args, screen, &stage, breakers, stop).await;
+    stage.strike().await;
+    summary
 }
 
-async fn play(args: &DemoArgs, screen: &mut Screen<'_>, stop: impl Future<Output = ()>) -> Result<Summary, DemoError> {
-    let stage = Stage::set(args).await?;
-    let mut show = Show::begin(args, screen, &stage)?;
-    let outcome = show.go_on(stop).await;
+async fn perform(
+    args: &DemoArgs,
+    screen: &mut Screen<'_>,
+    stage: &Stage,
+    breakers: UnboundedReceiver<Breaker>,
+    stop: impl Future<Output = ()>,
+) -> Result<Summary, DemoError> {
+    let mut stop = std::pin::pin!(stop);
+    let mut show = Show::begin(args, screen, stage, breakers)?;
+    let stopped = show.go_on(stop.as_mut()).await?;
+    show.finish().await?;
     let summary = show.summary;
-    stage.strike().await;
-    outcome.map(|()| summary)
+    if args.keep && !stopped {
+        let try_it = format!("curl http://{}/v1/models", stage.gateway);
+        screen.line(&format!("\nThe gateway goes on serving until Ctrl-C. Try: {try_it}"))?;
+        stop.await;
+    }
+    Ok(summary)
 }
 
 /// The gateway and its providers.
@@ -130,14 +148,15 @@ struct Stage {
     /// Does what the first of them does; asked straight.
     twin: Mock,
     gateway: SocketAddr,
+    admin: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
     watcher: Arc<Watcher>,
-    breakers: std::sync::Mutex<Option<UnboundedReceiver<Breaker>>>,
 }
 
 impl Stage {
-    async fn set(args: &DemoArgs) -> Result<Stage, DemoError> {
+    /// Also what its breakers will tell.
+    async fn set(args: &DemoArgs) -> Result<(Stage, UnboundedReceiver<Breaker>), DemoError> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut mocks = Vec::new();
         for _ in SOURCES {
@@ -146,17 +165,17 @@ impl Stage {
         let twin = Mock::start(any, Script::default()).await.map_err(DemoError::Mock)?;
         let server = Server::open(configuration(&mocks, args)?)?;
         let gateway = server.address().ok_or(DemoError::NoAddress)?;
+        let admin = server.admin_address();
         let (sender, breakers) = unbounded_channel();
         let watcher = Arc::new(Watcher::new(sender));
-        server.shared().watch(watcher.clone());
+        server.world().shared().watch(watcher.clone());
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             // Dropped is stopped too.
             let _ = stopped.await;
         };
-        let serving = tokio::spawn(server.run(std::future::pending(), stopped));
-        let breakers = std::sync::Mutex::new(Some(breakers));
-        Ok(Stage { mocks, twin, gateway, stop, serving, watcher, breakers })
+        let serving = tokio::spawn(server.run(stopped, std::future::pending()));
+        Ok((Stage { mocks, twin, gateway, admin, stop, serving, watcher }, breakers))
     }
 
     async fn strike(self) {
@@ -174,6 +193,9 @@ fn configuration(mocks: &[Mock], args: &DemoArgs) -> Result<config::Config, Demo
     let table: toml::Table = GATEWAY.parse().map_err(|error: toml::de::Error| wrong(&error))?;
     let mut tree = serde_json::to_value(table).map_err(|error| wrong(&error))?;
     let scale = args.seconds as f64 / USUAL.as_secs_f64();
+    if let Some(server) = tree.get_mut("server") {
+        server["listen"] = json!(args.listen.to_string());
+    }
     if let Some(breaker) = tree.get_mut("breaker").and_then(Value::as_object_mut) {
         for (_, span) in breaker {
             *span = json!(span.as_f64().unwrap_or_default() * scale);
@@ -219,9 +241,13 @@ struct Show<'s, 'o> {
 }
 
 impl<'s, 'o> Show<'s, 'o> {
-    fn begin(args: &DemoArgs, screen: &'s mut Screen<'o>, stage: &'s Stage) -> Result<Self, DemoError> {
+    fn begin(
+        args: &DemoArgs,
+        screen: &'s mut Screen<'o>,
+        stage: &'s Stage,
+        breakers: UnboundedReceiver<Breaker>,
+    ) -> Result<Self, DemoError> {
         let (tell, told) = unbounded_channel();
-        let taken = stage.breakers.lock().ok().and_then(|mut breakers| breakers.take());
         let mut show = Show {
             screen,
             stage,
@@ -236,15 +262,15 @@ impl<'s, 'o> Show<'s, 'o> {
             sick: Vec::new(),
             tell,
             told,
-            breakers: taken.unwrap_or_else(|| unbounded_channel().1),
+            breakers,
         };
         show.introduce()?;
         show.enter(0)?;
         Ok(show)
     }
 
-    async fn go_on(&mut self, stop: impl Future<Output = ()>) -> Result<(), DemoError> {
-        let mut stop = std::pin::pin!(stop);
+    /// Sends calls until the time is over; `true` = until it was stopped before that.
+    async fn go_on(&mut self, mut stop: Pin<&mut impl Future<Output = ()>>) -> Result<bool, DemoError> {
         let mut calls = tokio::time::interval(Duration::from_secs(1) / self.rate);
         calls.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let end = self.begun + self.length;
@@ -252,15 +278,14 @@ impl<'s, 'o> Show<'s, 'o> {
             let turn = self.begun + story::ends(self.scene, self.length);
             tokio::select! {
                 biased;
-                () = &mut stop => break,
-                () = tokio::time::sleep_until(end) => break,
+                () = &mut stop => return Ok(true),
+                () = tokio::time::sleep_until(end) => return Ok(false),
                 () = tokio::time::sleep_until(turn), if self.scene + 1 < SCENES.len() => self.enter(self.scene + 1)?,
                 Some(change) = self.breakers.recv() => self.breaker(&change)?,
                 Some(told) = self.told.recv() => self.hear(told)?,
                 _ = calls.tick() => self.send()?,
             }
         }
-        self.finish().await
     }
 
     /// Hears the calls that are under way out, and sums up.
@@ -285,11 +310,15 @@ impl<'s, 'o> Show<'s, 'o> {
     }
 
     fn introduce(&mut self) -> Result<(), DemoError> {
-        let title = self.screen.paint(Tone::Title, "Surefoot: three mock providers behind one gateway.");
-        let address = self.stage.gateway;
-        self.screen.line(&format!("{title} It listens on http://{address}; try it."))?;
-        self.screen.line("smart = u1, else u2, else u3 · fast = whoever is healthiest · json = as smart, answers in JSON")?;
-        self.screen.line("  time model protocol  kind   what the gateway met upstream                 took  what the client saw")?;
+        let title = self.screen.paint(Tone::Title, "Surefoot: a gateway, and three providers that misbehave");
+        self.screen.line(&title)?;
+        self.screen.line(&format!("clients      http://{}/v1", self.stage.gateway))?;
+        if let Some(admin) = self.stage.admin {
+            self.screen.line(&format!("status page  http://{admin}/"))?;
+        }
+        self.screen.line("models       smart: u1, else u2, else u3; fast: whoever is healthiest; json: like smart")?;
+        self.screen.line("")?;
+        self.screen.headings()?;
         Ok(())
     }
 
@@ -304,27 +333,30 @@ impl<'s, 'o> Show<'s, 'o> {
         let title = self.screen.paint(Tone::Title, &format!("── {}/{} {}", scene + 1, SCENES.len(), now.title));
         self.screen.line("")?;
         self.screen.line(&title)?;
-        let hint = self.screen.paint(Tone::Quiet, &format!("   {}", now.hint));
-        self.screen.line(&hint)?;
+        for hint in tally::wrapped(now.hint, 76) {
+            let hint = self.screen.paint(Tone::Quiet, &format!("   {hint}"));
+            self.screen.line(&hint)?;
+        }
         Ok(())
     }
 
     fn send(&mut self) -> Result<(), DemoError> {
         let ask = Ask::nth(self.sent);
-        let id = format!("demo-{}", self.sent);
+        let id = format!("{OURS}{}", self.sent);
         self.sent += 1;
         self.open += 2;
         let (tell, watcher, gateway) = (self.tell.clone(), self.stage.watcher.clone(), self.stage.gateway);
         tokio::spawn(async move {
-            let mut seen = ask.send(gateway, &id).await;
+            let mut seen = ask.send(gateway, &id, client::PATIENCE).await;
             let life = watcher.take(&id);
             seen.hold_against(life.tries().count());
             // Whoever listened may be gone.
             let _ = tell.send(Told::Call(ask, life, seen));
         });
         let (tell, twin) = (self.tell.clone(), self.stage.twin.addr());
+        let ask = Ask { model: story::upstream_model(ask.model), ..ask };
         tokio::spawn(async move {
-            let _ = tell.send(Told::Straight(ask.send(twin, "straight").await));
+            let _ = tell.send(Told::Straight(ask.send(twin, "straight", TWIN_PATIENCE).await));
         });
         self.status()
     }
@@ -384,5 +416,50 @@ impl<'s, 'o> Show<'s, 'o> {
         let line = self.screen.paint(Tone::Title, &line);
         self.screen.bottom(&line)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F13, F15, F18, M2, M3, M5, M6, X6: what the demo claims, it shows; and it claims nothing that its calls do not bear out.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_short_demo_serves_its_calls_and_explains_those_it_could_not() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let args = DemoArgs { seconds: 3, rate: 25, plain: true, listen, keep: false };
+        let mut out = Vec::new();
+        let (stage, breakers) = Stage::set(&args).await.unwrap();
+        let mut screen = Screen::new(&mut out, false);
+        let played = perform(&args, &mut screen, &stage, breakers, std::future::pending()).await;
+        let asked: u64 = stage.mocks.iter().map(Mock::count).sum();
+        stage.strike().await;
+        let (summary, shown) = (played.unwrap(), String::from_utf8(out).unwrap());
+
+        assert!(summary.calls >= 40, "{shown}");
+        assert_eq!(summary.good + summary.told + summary.errors + summary.misled, summary.calls, "{shown}");
+        assert!(summary.is_loud() && summary.errors == 0, "{shown}");
+        assert!(summary.good_percent() >= 80.0, "{shown}");
+        assert!(summary.first_failed > 5 && summary.transfers > 0 && summary.retries > 0, "{shown}");
+        assert_eq!(summary.attempts, summary.calls + summary.retries + summary.transfers, "{shown}");
+        assert_eq!(summary.attempts, asked, "the providers counted otherwise\n{shown}");
+        assert!(summary.straight.1 < summary.straight.0, "{shown}");
+        for scene in &SCENES {
+            assert!(shown.contains(scene.title), "{shown}");
+        }
+        assert!(!shown.contains("panic") && !shown.contains("WRONG") && !shown.contains('\x1b'), "{shown}");
+        assert!(!shown.contains("sk-demo"), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn whoever_stops_it_gets_the_summary_of_what_there_was() {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let args = DemoArgs { seconds: 3600, rate: 20, plain: true, listen, keep: true };
+        let mut out = Vec::new();
+        let stop = tokio::time::sleep(Duration::from_millis(300));
+        let summary = play(&args, &mut Screen::new(&mut out, false), stop).await.unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        assert!(summary.calls >= 2 && summary.good == summary.calls, "{shown}");
+        assert!(shown.contains("clients saw"), "{shown}");
     }
 }

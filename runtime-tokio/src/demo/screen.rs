@@ -9,7 +9,9 @@ use surefoot_core::outcome::Outcome;
 use surefoot_core::pool::Refusal;
 
 /// Columns of the chain; a longer one pushes what follows to the right.
-const CHAIN: usize = 42;
+pub(super) const CHAIN: usize = 36;
+/// Steps of a call that are shown; of a longer story the middle is left out.
+const STEPS: usize = 6;
 
 /// What a piece of text is about.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -74,15 +76,22 @@ impl<'a> Screen<'a> {
         self.out.flush()
     }
 
+    /// What stands above the lines of calls.
+    pub(super) fn headings(&mut self) -> io::Result<()> {
+        let chain = "what happened upstream";
+        self.line(
+            &self.paint(Tone::Quiet, &format!("  time model protocol  kind   {chain:CHAIN$}     took  the client saw")),
+        )
+    }
+
     /// The line of a call.
     pub(super) fn call(&mut self, at: Duration, ask: Ask, life: &Life, seen: &Seen) -> io::Result<()> {
         let (mut chain, mut width) = (String::new(), 0);
-        for step in &life.steps {
+        for (tone, text) in chained(&life.steps) {
             if width > 0 {
                 chain.push_str(&self.paint(Tone::Quiet, " → "));
                 width += 3;
             }
-            let (tone, text) = told(step);
             width += text.chars().count();
             chain.push_str(&self.paint(tone, &text));
         }
@@ -105,6 +114,17 @@ pub(super) fn seconds(span: Duration) -> String {
     format!("{:5.1}s", span.as_secs_f64())
 }
 
+/// The steps of a call in words, those in the middle of a long story as a number.
+fn chained(steps: &[Step]) -> Vec<(Tone, String)> {
+    let all = steps.iter().map(told);
+    if steps.len() <= STEPS {
+        return all.collect();
+    }
+    let (head, tail) = (STEPS / 2, STEPS / 2 - 1);
+    let left_out = (Tone::Quiet, format!("{} more", steps.len() - head - tail));
+    all.clone().take(head).chain([left_out]).chain(all.skip(steps.len() - tail)).collect()
+}
+
 /// A step of a call in words: `u1 503`.
 fn told(step: &Step) -> (Tone, String) {
     match step {
@@ -118,7 +138,9 @@ fn told(step: &Step) -> (Tone, String) {
             let probe = if *probe { " probe" } else { "" };
             (tone, format!("{source}{probe} {words}"))
         }
-        Step::Wait { from, until, .. } => (Tone::Note, format!("waits {}", surefoot_core::time::Span(until.0.saturating_sub(from.0)))),
+        Step::Wait { from, until, .. } => {
+            (Tone::Note, format!("waits {}", surefoot_core::time::Span(until.0.saturating_sub(from.0))))
+        }
     }
 }
 
@@ -139,7 +161,7 @@ pub(super) fn waited_for(why: Refusal) -> &'static str {
 fn judged(verdict: &Verdict) -> (Tone, String) {
     match verdict {
         Verdict::Good => (Tone::Good, "ok".to_owned()),
-        Verdict::Incomplete { words } => (Tone::Note, format!("{words} words, then told")),
+        Verdict::Incomplete { words } => (Tone::Note, format!("{words} words, then stream_incomplete")),
         Verdict::Error(error) => (Tone::Note, error.clone()),
         Verdict::Silent(what) | Verdict::Wrong(what) => (Tone::Bad, format!("WRONG: {what}")),
     }

@@ -9,6 +9,17 @@ pub(super) const SOURCES: [&str; 3] = ["u1", "u2", "u3"];
 
 /// The model of calls that ask for JSON.
 pub(super) const JSON_MODEL: &str = "json";
+/// The other models at the providers.
+const TEXT_MODELS: &str = "text-*";
+
+/// What a model of the gateway's is called at the providers.
+pub(super) fn upstream_model(model: &'static str) -> &'static str {
+    match model {
+        "smart" => "text-large",
+        "fast" => "text-small",
+        other => other,
+    }
+}
 
 /// A part of the story.
 #[derive(Debug)]
@@ -47,12 +58,7 @@ const fn trouble(source: &'static str, on: On, every: u64, answer: &'static str)
 /// The whole story. Every trouble leaves another provider that is well: what the client still gets to see is what no
 /// failover can undo.
 pub(super) const SCENES: [Scene; 7] = [
-    Scene {
-        title: "all is well",
-        hint: "smart goes to u1, fast is spread over all three",
-        share: 7,
-        troubles: &[],
-    },
+    Scene { title: "all is well", hint: "smart goes to u1, fast is spread over all three", share: 7, troubles: &[] },
     Scene {
         title: "u1 is down: 503 to everybody",
         hint: "one retry there, then u2; soon the breaker opens and u1 is passed by, but for a probe now and then",
@@ -65,9 +71,9 @@ pub(super) const SCENES: [Scene; 7] = [
         share: 10,
         troubles: &[
             trouble("u1", On::Json, 2, r#"text="Sure! Here is the JSON that you wanted.""#),
-            trouble("u1", On::Streams, 3, "error=529"),
+            trouble("u1", On::Streams, 4, "error=529"),
             trouble("u1", On::Streams, 3, "empty"),
-            trouble("u1", On::Whole, 3, "error"),
+            trouble("u1", On::Whole, 4, "error"),
             trouble("u1", On::Whole, 3, "drift"),
             trouble("u1", On::Whole, 3, "html"),
         ],
@@ -77,12 +83,14 @@ pub(super) const SCENES: [Scene; 7] = [
         hint: "before the first word nobody notices; after it the client is told, for its words cannot be taken back",
         share: 11,
         troubles: &[
-            trouble("u1", On::Streams, 4, "cut-after=0c"),
-            trouble("u1", On::Streams, 4, "stall-after=0"),
-            trouble("u1", On::Streams, 4, "cut-after=5c"),
-            trouble("u1", On::Streams, 6, "malformed-after=7c"),
+            trouble("u1", On::Streams, 6, "cut-after=0c"),
+            trouble("u1", On::Streams, 7, "stall-after=0"),
+            trouble("u1", On::Streams, 6, "cut-at=1500"),
+            trouble("u1", On::Streams, 6, "cut-after=5c"),
+            trouble("u1", On::Streams, 8, "malformed-after=7c"),
             trouble("u1", On::Whole, 3, "cut-after=1"),
-            trouble("u1", On::Whole, 3, "reset"),
+            trouble("u1", On::Whole, 4, "reset"),
+            trouble("u1", On::Json, 3, "stall"),
         ],
     },
     Scene {
@@ -91,8 +99,8 @@ pub(super) const SCENES: [Scene; 7] = [
         share: 9,
         troubles: &[
             trouble("u1", On::All, 1, "429, retry-after-ms=1500"),
-            trouble("u2", On::All, 2, "429, retry-after-ms=900"),
-            trouble("u3", On::All, 2, "429, retry-after-ms=700"),
+            trouble("u2", On::All, 3, "429, retry-after-ms=600"),
+            trouble("u3", On::All, 3, "429, retry-after-ms=400"),
         ],
     },
     Scene {
@@ -132,8 +140,8 @@ impl Scene {
             let answers = answers.into_iter().map(|answer| spoken(answer, &words)).collect();
             let (stream, model) = match trouble.on {
                 On::All => (None, None),
-                On::Streams => (Some(true), None),
-                On::Whole => (Some(false), None),
+                On::Streams => (Some(true), Some(TEXT_MODELS.to_owned())),
+                On::Whole => (Some(false), Some(TEXT_MODELS.to_owned())),
                 On::Json => (None, Some(JSON_MODEL.to_owned())),
             };
             rules.push(Rule { stream, model, every: trouble.every, answers, ..Rule::default() });

@@ -16,31 +16,31 @@ type Counts = BTreeMap<String, u64>;
 
 /// What came of a demo. Every number is counted from what single calls saw and did.
 #[derive(Clone, Debug, Default)]
-pub struct Summary {
+pub(super) struct Summary {
     /// Calls that were answered.
-    pub calls: u64,
+    pub(super) calls: u64,
     /// Those among them that got a whole good answer.
-    pub good: u64,
+    pub(super) good: u64,
     /// Streams that ended with the event that says that they are incomplete.
-    pub told: u64,
+    pub(super) told: u64,
     /// Calls that got an error.
-    pub errors: u64,
+    pub(super) errors: u64,
     /// Calls that ended in silence or with a wrong answer: there must be none.
-    pub misled: u64,
+    pub(super) misled: u64,
     /// Calls whose first attempt failed: what clients would have seen of the same attempts without failover.
-    pub first_failed: u64,
+    pub(super) first_failed: u64,
     /// The same calls sent straight to the first provider's twin: all of them, and the good ones.
-    pub straight: (u64, u64),
+    pub(super) straight: (u64, u64),
     /// Attempts that started.
-    pub attempts: u64,
+    pub(super) attempts: u64,
     /// Further attempts on the same source, asking again for JSON included.
-    pub retries: u64,
+    pub(super) retries: u64,
     /// Attempts on another source.
-    pub transfers: u64,
+    pub(super) transfers: u64,
     /// Committed streams that the gateway could not complete.
-    pub incomplete: u64,
+    pub(super) incomplete: u64,
     /// Openings of breakers.
-    pub opened: u64,
+    pub(super) opened: u64,
     kinds: Counts,
     streams: u64,
     sources: BTreeMap<String, Counts>,
@@ -141,12 +141,12 @@ impl Summary {
     }
 
     /// Whether every committed stream that broke told its client so, and nothing else went wrong unnoticed.
-    pub fn is_loud(&self) -> bool {
+    pub(super) fn is_loud(&self) -> bool {
         self.misled == 0 && self.incomplete == self.told
     }
 
     /// The share of the calls that were good, in percent.
-    pub fn good_percent(&self) -> f64 {
+    pub(super) fn good_percent(&self) -> f64 {
         percent(self.good, self.calls)
     }
 
@@ -172,7 +172,7 @@ impl Summary {
     fn print_clients(&self, screen: &mut Screen<'_>) -> std::io::Result<()> {
         let tone = if self.misled > 0 { Tone::Bad } else { Tone::Good };
         let saw = format!(
-            "{:.1} % whole good answers ({}); {} streams incomplete and told so; {} errors; {} misled",
+            "{:.1} % whole good answers ({}); {} streams that broke and said so; {} errors; {} misled",
             self.good_percent(),
             self.good,
             self.told,
@@ -181,14 +181,20 @@ impl Summary {
         );
         fact(screen, "clients saw", tone, &saw)?;
         for (why, times) in &self.failures {
-            fact(screen, "", Tone::Quiet, &format!("{times} × {why}"))?;
+            fact(screen, "", Tone::Quiet, &format!("{} {why}", together(&format!("{times} ×"))))?;
         }
         let kept = self.calls - self.first_failed;
-        let first = format!("{:.1} %: of {} first attempts {} failed", percent(kept, self.calls), self.calls, self.first_failed);
+        let first = format!(
+            "{:.1} %: {} of {} first attempts failed, even with breakers to steer them",
+            percent(kept, self.calls),
+            self.first_failed,
+            self.calls
+        );
         fact(screen, "no failover", Tone::Note, &first)?;
         let (all, good) = self.straight;
         if all > 0 {
-            let straight = format!("{:.1} %: the same {all} calls, each sent straight to a twin of u1, once", percent(good, all));
+            let straight =
+                format!("{:.1} %: the same {all} calls, each sent straight to a twin of u1, once", percent(good, all));
             fact(screen, "no gateway", Tone::Bad, &straight)?;
             fact(screen, "", Tone::Quiet, &times(&self.straight_saw))?;
         }
@@ -196,25 +202,30 @@ impl Summary {
     }
 
     fn print_deeds(&self, screen: &mut Screen<'_>) -> std::io::Result<()> {
-        let again = format!("{} retries on the same provider, {} transfers to another", self.retries, self.transfers);
-        let switches = if self.switches.is_empty() { String::new() } else { format!(" ({})", listed(&self.switches)) };
-        fact(screen, "tried again", Tone::Plain, &format!("{again}{switches}"))?;
+        fact(screen, "retries", Tone::Plain, &format!("{} on the same provider", self.retries))?;
+        let switches = if self.switches.is_empty() { String::new() } else { format!(": {}", listed(&self.switches)) };
+        fact(screen, "transfers", Tone::Plain, &format!("{} to another provider{switches}", self.transfers))?;
         let waits = self.waits.iter().map(|(why, (times, longest))| {
             format!("{times} × for {why}, {} at the longest", surefoot_core::time::Span(*longest))
         });
         fact(screen, "waited", Tone::Plain, &or_never(waits.collect::<Vec<_>>().join("; ")))?;
-        let opened = self.breakers.iter().map(|(target, times)| format!("{target} {times} ×"));
+        let opened = self.breakers.iter().map(|(target, times)| together(&format!("{target} {times} ×")));
         fact(screen, "breakers", Tone::Plain, &format!("opened: {}", or_never(opened.collect::<Vec<_>>().join(", "))))?;
-        let commits = self.commits.iter().map(|(why, times)| format!("{times} on {why}")).collect::<Vec<_>>().join(", ");
-        fact(screen, "commits", Tone::Plain, &format!("{commits} (from there on the client owns the answer)"))?;
+        let commits =
+            self.commits.iter().map(|(why, times)| format!("{times} on {why}")).collect::<Vec<_>>().join(", ");
+        fact(screen, "commits", Tone::Plain, &format!("{commits}; from there on the client owns the answer"))?;
         let (tone, loud) = match (self.incomplete, self.is_loud()) {
             (0, true) => (Tone::Plain, "none".to_owned()),
             (some, true) => (Tone::Good, format!("{some}, each ended with its stream_incomplete event")),
-            (some, false) => (Tone::Bad, format!("{some}, but {} clients were told and {} misled", self.told, self.misled)),
+            (some, false) => {
+                (Tone::Bad, format!("{some}, but {} clients were told and {} misled", self.told, self.misled))
+            }
         };
         fact(screen, "incomplete", tone, &loud)?;
         let added = match spread(&self.added_us) {
-            Some((median, p95, most)) => format!("{median} median, {p95} p95, {most} at most, from the first failure to the first content"),
+            Some((median, p95, most)) => {
+                format!("{median} median, {p95} p95, {most} at most, from the first failure to the first content")
+            }
             None => "nothing: no answer needed it".to_owned(),
         };
         fact(screen, "failover", Tone::Plain, &format!("added {added}"))?;
@@ -232,7 +243,9 @@ fn explained(life: &Life, seen: &Seen) -> Option<String> {
     let last = last.unwrap_or_else(|| "no attempt".to_owned());
     match &seen.verdict {
         Verdict::Good => None,
-        Verdict::Incomplete { .. } => Some(format!("{last} after the first words: kept, and the stream_incomplete event")),
+        Verdict::Incomplete { .. } => {
+            Some(format!("{last}, after its first words: those stay, and stream_incomplete follows"))
+        }
         Verdict::Error(error) => Some(format!("{last}: the client got {error}")),
         Verdict::Silent(what) | Verdict::Wrong(what) => Some(format!("{last}: {what}")),
     }
@@ -241,7 +254,7 @@ fn explained(life: &Life, seen: &Seen) -> Option<String> {
 /// A labelled line; what is too long for one goes on below, in the same column.
 fn fact(screen: &mut Screen<'_>, label: &str, tone: Tone, text: &str) -> std::io::Result<()> {
     const LABEL: usize = 13;
-    const WIDTH: usize = 84;
+    const WIDTH: usize = 66;
     let mut label = label;
     for line in wrapped(text, WIDTH) {
         screen.line(&format!("{label:LABEL$}{}", screen.paint(tone, &line)))?;
@@ -250,7 +263,7 @@ fn fact(screen: &mut Screen<'_>, label: &str, tone: Tone, text: &str) -> std::io
     Ok(())
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let Some(line) = lines.last_mut() else { continue };
@@ -263,18 +276,23 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
             line.push_str(word);
         }
     }
-    lines
+    lines.into_iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
 fn listed(counts: &Counts) -> String {
-    counts.iter().map(|(what, times)| format!("{what} {times}")).collect::<Vec<_>>().join(", ")
+    counts.iter().map(|(what, times)| together(&format!("{what} {times}"))).collect::<Vec<_>>().join(", ")
+}
+
+/// A text that is not to be wrapped.
+fn together(text: &str) -> String {
+    text.replace(' ', "\u{a0}")
 }
 
 /// `12 × 503, 3 × 200 empty`, the most frequent first.
 fn times(counts: &Counts) -> String {
     let mut counts: Vec<(&String, &u64)> = counts.iter().collect();
     counts.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
-    counts.iter().map(|(what, times)| format!("{times} × {what}")).collect::<Vec<_>>().join(", ")
+    counts.iter().map(|(what, times)| together(&format!("{times} × {what}"))).collect::<Vec<_>>().join(", ")
 }
 
 fn or_never(text: String) -> String {
@@ -282,7 +300,8 @@ fn or_never(text: String) -> String {
 }
 
 fn percent(part: u64, all: u64) -> f64 {
-    if all == 0 { 100.0 } else { part as f64 * 100.0 / all as f64 }
+    // Rounded down: one bad call among thousands is not 100.0 %.
+    (part * 1000).checked_div(all).map_or(100.0, |tenths| tenths as f64 / 10.0)
 }
 
 /// Median, 95th percentile and maximum.
@@ -311,5 +330,11 @@ mod tests {
     fn long_facts_are_wrapped_between_words() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("longer than", 3), ["longer", "than"]);
+        assert_eq!(wrapped(&format!("some {}", together("3 × 503")), 9), ["some", "3 × 503"]);
+    }
+
+    #[test]
+    fn a_share_is_never_rounded_up() {
+        assert_eq!((percent(9999, 10000), percent(0, 0), percent(2, 2)), (99.9, 100.0, 100.0));
     }
 }

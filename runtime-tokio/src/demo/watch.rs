@@ -4,14 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use surefoot_core::event::{Incomplete, Notice, Reason, What, Why};
-use surefoot_core::id::CallId;
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::Route;
 use surefoot_core::pool::{BreakerState, Refusal};
 use surefoot_core::time::Span;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::admin::metrics::changed;
 use crate::serve::shared::Watch;
+
+/// How the request ids of the demo's own calls begin.
+pub(super) const OURS: &str = "demo-";
 
 /// One step of a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,14 +60,9 @@ pub(super) struct Breaker {
 /// Hears the gateway.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    lives: Mutex<Lives>,
+    /// By request id.
+    lives: Mutex<HashMap<String, Life>>,
     breakers: UnboundedSender<Breaker>,
-}
-
-#[derive(Debug, Default)]
-struct Lives {
-    by_request: HashMap<String, CallId>,
-    by_call: HashMap<CallId, Life>,
 }
 
 impl Watcher {
@@ -75,34 +73,30 @@ impl Watcher {
 
     /// Hands out the life of the call with this request id.
     pub(super) fn take(&self, request_id: &str) -> Life {
-        let mut lives = self.lives();
-        let call = lives.by_request.remove(request_id);
-        call.and_then(|call| lives.by_call.remove(&call)).unwrap_or_default()
+        self.lives().remove(request_id).unwrap_or_default()
     }
 
-    fn lives(&self) -> MutexGuard<'_, Lives> {
+    fn lives(&self) -> MutexGuard<'_, HashMap<String, Life>> {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watch for Watcher {
-    fn begins(&self, call: CallId, request_id: &str) {
-        let mut lives = self.lives();
-        lives.by_request.insert(request_id.to_owned(), call);
-        lives.by_call.insert(call, Life::default());
-    }
-
-    fn notice(&self, call: CallId, route: &Route, notice: &Notice) {
+    fn notice(&self, request: &str, route: &Route, notice: &Notice) {
+        if let What::BreakerOpened(change) | What::BreakerClosed(change) = &notice.what
+            && let Some(candidate) = changed(route, change)
+        {
+            let target = format!("{}/{}", shown(&candidate.source_name), candidate.model);
+            // The last one to hear of it may be gone already.
+            let _ = self.breakers.send(Breaker { target, to: change.to });
+        }
+        // With --keep others may call too, and nobody asks for their lives.
+        if !request.starts_with(OURS) {
+            return;
+        }
         let candidate = notice.choice.and_then(|choice| route.candidates.get(usize::from(choice.0)));
         let source = candidate.map_or("?", |candidate| shown(&candidate.source_name));
-        if let What::BreakerOpened(change) | What::BreakerClosed(change) = &notice.what {
-            let model = candidate.map_or("?", |candidate| &*candidate.model);
-            // The last one to hear of it may be gone already.
-            let _ = self.breakers.send(Breaker { target: format!("{source}/{model}"), to: change.to });
-        }
-        if let Some(life) = self.lives().by_call.get_mut(&call) {
-            life.hear(source, notice);
-        }
+        self.lives().entry(request.to_owned()).or_default().hear(source, notice);
     }
 }
 
@@ -162,7 +156,9 @@ impl Ended {
         let more = match self.reason {
             Reason::Good | Reason::Status | Reason::BadStatus => return status,
             Reason::Fault(fault) if self.status.is_none() => return fault.as_str().replace('_', " "),
-            Reason::FirstByteTimeout | Reason::FirstContentTimeout if self.status.is_none() => return "silence".to_owned(),
+            Reason::FirstByteTimeout | Reason::FirstContentTimeout if self.status.is_none() => {
+                return "silence".to_owned();
+            }
             Reason::TotalTimeout if self.status.is_none() => return "too slow".to_owned(),
             Reason::ErrorObject => "error inside",
             Reason::SuccessRule => "ruled out",

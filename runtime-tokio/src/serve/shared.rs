@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use surefoot_core::event::Notice;
 use surefoot_core::gateway::Gateway;
 use surefoot_core::gateway::health::RequestHealth;
@@ -21,6 +21,7 @@ use super::lifecycle::Lifecycle;
 use crate::admin::metrics::Metrics;
 use crate::admin::recent::Recent;
 use crate::logging;
+use crate::trace_file::TraceFile;
 use crate::upstream::{Origin, Upstream, Upstreams};
 
 /// The core's time: microseconds since this process began to serve.
@@ -70,14 +71,10 @@ impl Snapshot {
     }
 }
 
-/// Hears what calls do, beside the log and the metrics: for programs that run a gateway inside them. Called while a call
-/// is being driven, so it must not wait.
+/// Hears what calls do, beside the log and the metrics: for programs that run a gateway inside them.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// A call begins. Its request id is the client's own, where that was fit to be taken over.
-    fn begins(&self, call: CallId, request_id: &str);
-
-    /// A call has something worth telling.
-    fn notice(&self, call: CallId, route: &Route, notice: &Notice);
+    /// A call that the client knows by this request id tells something. Called while the call is driven: must not wait.
+    fn notice(&self, request: &str, route: &Route, notice: &Notice);
 }
 
 /// What all calls share.
@@ -97,6 +94,7 @@ pub struct Shared {
     pub recent: Recent,
     health: Mutex<RequestHealth>,
     snapshot: ArcSwap<Snapshot>,
+    trace: ArcSwapOption<TraceFile>,
     seed: u64,
     calls: AtomicU64,
     watch: OnceLock<Arc<dyn Watch>>,
@@ -114,22 +112,16 @@ impl Shared {
             recent: Recent::default(),
             health: Mutex::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
+            trace: ArcSwapOption::empty(),
             seed: RandomState::new().build_hasher().finish(),
             calls: AtomicU64::new(1),
             watch: OnceLock::new(),
         }
     }
 
-    /// Lets somebody hear what calls do from now on; `false` = somebody does already.
+    /// Lets somebody hear what calls do from now on; `false` = somebody does already, and goes on alone.
     pub fn watch(&self, watch: Arc<dyn Watch>) -> bool {
         self.watch.set(watch).is_ok()
-    }
-
-    /// Tells who watches of a call that begins.
-    pub(super) fn begins(&self, call: CallId, request_id: &str) {
-        if let Some(watch) = self.watch.get() {
-            watch.begins(call, request_id);
-        }
     }
 
     /// The snapshot in force.
@@ -144,6 +136,16 @@ impl Shared {
         self.snapshot.store(snapshot);
     }
 
+    /// The trace's file, if there is a trace.
+    pub fn trace(&self) -> Option<Arc<TraceFile>> {
+        self.trace.load_full()
+    }
+
+    /// Traces the calls that begin from now on there, or nowhere.
+    pub fn set_trace(&self, trace: Option<Arc<TraceFile>>) {
+        self.trace.store(trace);
+    }
+
     /// The name and the seed of the next call.
     pub fn next_call(&self) -> (CallId, u64) {
         let id = self.calls.fetch_add(1, Ordering::Relaxed);
@@ -156,12 +158,12 @@ impl Shared {
     }
 
     /// Tells the log, the metrics and the status page of a notice.
-    pub fn observe(&self, call: CallId, route: &Route, notice: &Notice) {
-        logging::notice(call, route, notice);
+    pub fn observe(&self, call: CallId, request: &str, route: &Route, notice: &Notice) {
+        logging::notice(call, request, route, notice);
         self.metrics.notice(route, notice);
-        self.recent.notice(self.clock.now(), call, route, notice);
+        self.recent.notice(self.clock.now(), call, request, route, notice);
         if let Some(watch) = self.watch.get() {
-            watch.notice(call, route, notice);
+            watch.notice(request, route, notice);
         }
     }
 }
