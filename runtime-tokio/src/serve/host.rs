@@ -12,7 +12,7 @@ use surefoot_core::event::{Fault, Head, Input, Notice, What, Why};
 use surefoot_core::gateway::Tail;
 use surefoot_core::gateway::body::ModelSlot;
 use surefoot_core::gateway::headers::Handling;
-use surefoot_core::id::{AttemptNo, CallId, Choice};
+use surefoot_core::id::{AttemptNo, CallId, Choice, LeaseId};
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{Candidate, Route};
 use surefoot_core::pool::{Op, Reply};
@@ -55,8 +55,8 @@ pub struct CallHost {
     /// Every attempt's head: a final answer may want an earlier one's.
     heads: Vec<(AttemptNo, response::Parts)>,
     place: Arc<Place>,
-    /// Whether a grant may come.
-    queued: bool,
+    /// The lease that stands in line.
+    queued: Option<LeaseId>,
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm,
@@ -83,7 +83,7 @@ impl CallHost {
             unsent: None,
             heads: Vec::new(),
             place: Arc::default(),
-            queued: false,
+            queued: None,
             served: None,
             alarm: Alarm::default(),
         }
@@ -172,8 +172,13 @@ impl Host for CallHost {
 
     fn apply(&mut self, op: &Op) -> Option<Reply> {
         let reply = self.shared.gate.apply(self.shared.clock.now(), op, &self.place);
-        if let Op::Reserve(reserve) = op {
-            self.queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+        match op {
+            Op::Reserve(reserve) => {
+                let queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+                self.queued = queued.then_some(reserve.lease);
+            }
+            Op::Leave { lease } if self.queued == Some(*lease) => self.queued = None,
+            _ => {}
         }
         Some(reply)
     }
@@ -205,10 +210,10 @@ impl Host for CallHost {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
-        if self.queued
-            && let Poll::Ready((lease, reply)) = self.place.poll(cx)
+        if let Some(lease) = self.queued
+            && let Poll::Ready(reply) = self.place.poll(lease, cx)
         {
-            self.queued = false;
+            self.queued = None;
             return Poll::Ready(Input::Reply { lease, reply });
         }
         if let Some(attempt) = self.unsent.take() {
