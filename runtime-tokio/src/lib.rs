@@ -8,4 +8,5 @@ pub mod demo;
 mod logging;
 pub mod mock;
 pub mod serve;
+pub mod trace_file;
 pub mod upstream;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, response};
 use surefoot_core::drive::Host;
-use surefoot_core::event::{Fault, Head, Input, Notice, What, Why};
+use surefoot_core::event::{Action, Fault, Head, Input, Notice, What, Why};
 use surefoot_core::gateway::Tail;
 use surefoot_core::gateway::body::ModelSlot;
 use surefoot_core::gateway::headers::Handling;
@@ -22,6 +22,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::gate::Place;
 use super::shared::{Shared, Snapshot};
+use crate::trace_file::CallTrace;
 use crate::upstream::{Exchange, News, Order};
 
 /// What the client asked, kept for as long as another attempt may want it.
@@ -60,6 +61,7 @@ pub struct CallHost {
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm,
+    trace: Option<Box<CallTrace>>,
 }
 
 impl CallHost {
@@ -86,7 +88,15 @@ impl CallHost {
             queued: None,
             served: None,
             alarm: Alarm::default(),
+            trace: None,
         }
+    }
+
+    /// Has the call traced.
+    #[must_use]
+    pub fn traced(mut self, trace: Option<CallTrace>) -> CallHost {
+        self.trace = trace.map(Box::new);
+        self
     }
 
     /// What all calls share.
@@ -226,6 +236,18 @@ impl Host for CallHost {
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>, until: Time) -> Poll<()> {
         self.alarm.poll(cx, self.shared.clock.instant(until))
+    }
+
+    fn record_input(&mut self, now: Time, input: &Input) {
+        if let Some(trace) = &mut self.trace {
+            trace.input(now, input);
+        }
+    }
+
+    fn record_action(&mut self, action: &Action) {
+        if let Some(trace) = &mut self.trace {
+            trace.action(action);
+        }
     }
 }
 

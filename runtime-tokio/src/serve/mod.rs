@@ -29,6 +29,7 @@ pub use self::reload::World;
 use self::shared::Shared;
 use crate::admin::AdminSide;
 use crate::config_file::Origin;
+use crate::trace_file::{TraceFile, TraceFileError};
 
 /// How often unused connections are looked at.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -46,6 +47,9 @@ pub enum StartError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// The trace's file cannot be opened.
+    #[error(transparent)]
+    Trace(#[from] TraceFileError),
     /// The system gives no signals.
     #[error("cannot listen for signals: {0}")]
     Signals(#[source] std::io::Error),
@@ -68,7 +72,10 @@ impl Server {
     pub fn open(config: Config) -> Result<Server, StartError> {
         let clients = listen(config.server.listen)?;
         let admin = config.server.admin_listen.map(listen).transpose()?;
-        Ok(Server { world: Arc::new(World::new(config)), clients, admin })
+        let trace = TraceFile::open(&config.trace)?;
+        let world = Arc::new(World::new(config));
+        world.shared().set_trace(trace);
+        Ok(Server { world, clients, admin })
     }
 
     /// The clients' address.
@@ -101,6 +108,9 @@ impl Server {
         discovering.abort();
         sweeping.abort();
         drain(&shared, hurry).await;
+        if let Some(trace) = shared.trace() {
+            trace.flush();
+        }
         if let Some(admin) = admin {
             admin.abort();
         }
