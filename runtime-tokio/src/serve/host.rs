@@ -294,3 +294,24 @@ impl Alarm {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_alarm_rings_at_the_deadline_asked_for_last() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut alarm = Alarm::default();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for moved in [10, 20, 30, 5, 40] {
+            assert!(alarm.poll(&mut cx, after(moved)).is_pending());
+        }
+        poll_fn(|cx| alarm.poll(cx, after(40))).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(40));
+        poll_fn(|cx| alarm.poll(cx, after(41))).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(41));
+    }
+}
