@@ -248,7 +248,8 @@ impl Call {
             return true;
         }
         let Some(fact) = &failure.fact else { return !(failure.retry || failure.transfer) };
-        if provider.stop_status_codes.contains(&fact.status) || self.fits_stop_rule(choice, fact, failure.body.as_ref()) {
+        if provider.stop_status_codes.contains(&fact.status) || self.fits_stop_rule(choice, fact, failure.body.as_ref())
+        {
             return true;
         }
         if provider.continue_status_codes.contains(&fact.status) || self.has_phrase(choice, fact) {

@@ -18,6 +18,7 @@ use crate::id::{AttemptNo, Choice, LeaseId, TargetId};
 use crate::policy::Route;
 use crate::pool::{BreakerChange, Op, Reply, Reserve, Rest, Roster, Settle, Standing};
 use crate::time::{Span, Time};
+use crate::wire::Header;
 
 /// Reasons of an empty answer, which are words of the program's own.
 const EMPTY_REASONS: [&str; 6] =
@@ -81,10 +82,10 @@ impl Text {
     }
 }
 
-/// Of bytes that are only counted, no more are made up than one chunk may have.
-const MAX_COUNTED: u64 = 1 << 30;
+/// Of bytes that are only counted, no more are made up than the largest body may have.
+const MAX_COUNTED: usize = 64 << 20;
 
-fn bytes_of(fields: &mut Fields<'_>) -> Read<Bytes> {
+fn bytes_of(fields: &mut Fields<'_>, stars: &mut Stars) -> Read<Bytes> {
     if let Some(text) = fields.text.take() {
         return Ok(text.into());
     }
@@ -92,20 +93,30 @@ fn bytes_of(fields: &mut Fields<'_>) -> Read<Bytes> {
         let decoded = STANDARD.decode(text);
         return Ok(decoded.map_err(|_| Problem::Value("`b64` is no base64".into()))?.into());
     }
-    let length = need(fields.n, "text")?;
-    if length > MAX_COUNTED {
-        return Err(Problem::Value("`n` is more than a chunk can have".into()));
-    }
-    Ok(alloc::vec![b'*'; usize::try_from(length).unwrap_or(0)].into())
+    stars.take(need(fields.n, "text")?)
 }
 
-/// The fields of an input. Its chunk, if it is one, as `text` has it.
-pub(super) fn input_fields<'a>(input: &Input, headers: Vec<crate::wire::Header>, text: Text) -> Fields<'a> {
-    let mut fields = Fields::default();
+/// Bytes made up for those that are only counted: one buffer for all, or a small file could ask for any memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stars(Bytes);
+
+impl Stars {
+    pub(super) fn take(&mut self, length: u64) -> Read<Bytes> {
+        let length = usize::try_from(length).ok().filter(|length| *length <= MAX_COUNTED);
+        let length = length.ok_or_else(|| Problem::Value("`n` is more than a chunk can have".into()))?;
+        if self.0.len() < length {
+            self.0 = alloc::vec![b'*'; length].into();
+        }
+        Ok(self.0.slice(..length))
+    }
+}
+
+/// Puts an input into fields. Its chunk, if it is one, as `text` has it.
+pub(super) fn put_input(fields: &mut Fields<'_>, input: &Input, headers: Vec<Header>, text: Text) {
     fields.input = Some(match input {
         Input::Reply { lease, reply } => {
             fields.lease = Some(lease.0);
-            reply_fields(reply, &mut fields);
+            reply_fields(reply, fields);
             "reply"
         }
         Input::Head { attempt, head } => {
@@ -117,7 +128,7 @@ pub(super) fn input_fields<'a>(input: &Input, headers: Vec<crate::wire::Header>,
         }
         Input::Chunk { attempt, .. } => {
             fields.attempt = Some(attempt.0);
-            text.put(&mut fields);
+            text.put(fields);
             "chunk"
         }
         Input::End { attempt } => {
@@ -136,7 +147,6 @@ pub(super) fn input_fields<'a>(input: &Input, headers: Vec<crate::wire::Header>,
             "cancel"
         }
     });
-    fields
 }
 
 fn reply_fields(reply: &Reply, fields: &mut Fields<'_>) {
@@ -163,7 +173,7 @@ fn reply_fields(reply: &Reply, fields: &mut Fields<'_>) {
 }
 
 /// The input of a line.
-pub(super) fn input_of(fields: &mut Fields<'_>) -> Read<Input> {
+pub(super) fn input_of(fields: &mut Fields<'_>, stars: &mut Stars) -> Read<Input> {
     let attempt = |fields: &Fields<'_>| Ok(AttemptNo(need(fields.attempt, "attempt")?));
     Ok(match need(fields.input, "in")? {
         "reply" => Input::Reply { lease: LeaseId(need(fields.lease, "lease")?), reply: reply_of(fields)? },
@@ -175,7 +185,7 @@ pub(super) fn input_of(fields: &mut Fields<'_>) -> Read<Input> {
             };
             Input::Head { attempt: attempt(fields)?, head }
         }
-        "chunk" => Input::Chunk { attempt: attempt(fields)?, bytes: bytes_of(fields)? },
+        "chunk" => Input::Chunk { attempt: attempt(fields)?, bytes: bytes_of(fields, stars)? },
         "end" => Input::End { attempt: attempt(fields)? },
         "fault" => Input::Fault { attempt: attempt(fields)?, fault: need_word(fields.fault, "fault")? },
         "flushed" => Input::Flushed,
@@ -204,20 +214,25 @@ fn reply_of(fields: &Fields<'_>) -> Read<Reply> {
     })
 }
 
-/// The fields of an action. Its bytes, if it has any, as `text` has them; `draw` is a place for its draw in digits.
-pub(super) fn action_fields<'a>(action: &Action, route: &Route, text: Text, draw: &'a mut String) -> Fields<'a> {
-    let mut fields = Fields::default();
+/// Puts an action into fields. Its bytes, if it has any, as `text` has them; `draw` is a place for its draw in digits.
+pub(super) fn put_action<'a>(
+    fields: &mut Fields<'a>,
+    action: &Action,
+    route: &Route,
+    text: Text,
+    draw: &'a mut String,
+) {
     let source = |choice: Choice| {
         let candidate = route.candidates.get(usize::from(choice.0));
         candidate.map(|candidate| Box::from(&*candidate.source_name))
     };
     fields.action = Some(match action {
         Action::Ask(op) => {
-            op_fields(op, &mut fields, draw);
+            op_fields(op, fields, draw);
             "ask"
         }
         Action::Tell(op) => {
-            op_fields(op, &mut fields, draw);
+            op_fields(op, fields, draw);
             "tell"
         }
         Action::Send { attempt, choice, why } => {
@@ -241,24 +256,23 @@ pub(super) fn action_fields<'a>(action: &Action, route: &Route, text: Text, draw
             "commit"
         }
         Action::Forward(_) => {
-            text.put(&mut fields);
+            text.put(fields);
             "forward"
         }
         Action::Notice(notice) => {
             fields.source = notice.choice.and_then(source);
-            notice_fields(notice, &mut fields);
+            notice_fields(notice, fields);
             "notice"
         }
         Action::Judged(judgement) => {
-            judgement_fields(*judgement, &mut fields);
+            judgement_fields(*judgement, fields);
             "judge"
         }
         Action::Finish(end) => {
-            end_fields(end, &mut fields, text);
+            end_fields(end, fields, text);
             "finish"
         }
     });
-    fields
 }
 
 fn op_fields<'a>(op: &Op, fields: &mut Fields<'a>, draw: &'a mut String) {
@@ -398,17 +412,15 @@ fn end_fields(end: &End, fields: &mut Fields<'_>, text: Text) {
 }
 
 /// The action of a line. The bytes of a `forward` that are only counted are made up.
-pub(super) fn action_of(fields: &mut Fields<'_>, roster: &Arc<Roster>) -> Read<Action> {
+pub(super) fn action_of(fields: &mut Fields<'_>, roster: &Arc<Roster>, stars: &mut Stars) -> Read<Action> {
     let attempt = |fields: &Fields<'_>| Ok(AttemptNo(need(fields.attempt, "attempt")?));
     let choice = |fields: &Fields<'_>| Ok(Choice(need(fields.choice, "choice")?));
     Ok(match need(fields.action, "do")? {
         "ask" => Action::Ask(op_of(fields, roster)?),
         "tell" => Action::Tell(op_of(fields, roster)?),
-        "send" => Action::Send {
-            attempt: attempt(fields)?,
-            choice: choice(fields)?,
-            why: need_word(fields.why, "why")?,
-        },
+        "send" => {
+            Action::Send { attempt: attempt(fields)?, choice: choice(fields)?, why: need_word(fields.why, "why")? }
+        }
         "abort" => Action::Abort(attempt(fields)?),
         "commit" => Action::Commit(Commit {
             attempt: attempt(fields)?,
@@ -417,10 +429,10 @@ pub(super) fn action_of(fields: &mut Fields<'_>, roster: &Arc<Roster>) -> Read<A
             shape: need_word(fields.shape, "shape")?,
             length: fields.length,
         }),
-        "forward" => Action::Forward(bytes_of(fields)?),
+        "forward" => Action::Forward(bytes_of(fields, stars)?),
         "notice" => Action::Notice(notice_of(fields)?),
         "judge" => Action::Judged(judgement_of(fields)?),
-        "finish" => Action::Finish(end_of(fields)?),
+        "finish" => Action::Finish(end_of(fields, stars)?),
         other => return Err(Problem::unknown("action", other)),
     })
 }
@@ -504,9 +516,7 @@ fn what_of(fields: &Fields<'_>) -> Read<What> {
         "breaker_opened" => What::BreakerOpened(change(fields)?),
         "breaker_closed" => What::BreakerClosed(change(fields)?),
         "probe" => What::Probe(change(fields)?),
-        "paced" => {
-            What::Paced { why: need_word(fields.why, "why")?, until: Span(need(fields.until, "until")?) }
-        }
+        "paced" => What::Paced { why: need_word(fields.why, "why")?, until: Span(need(fields.until, "until")?) },
         "stalled" => What::Stalled,
         "empty_response" => {
             let told = need(fields.reason, "reason")?;
@@ -529,7 +539,7 @@ fn judgement_of(fields: &Fields<'_>) -> Read<Judgement> {
     })
 }
 
-fn end_of(fields: &mut Fields<'_>) -> Read<End> {
+fn end_of(fields: &mut Fields<'_>, stars: &mut Stars) -> Read<End> {
     Ok(match need(fields.end_as, "end_as")? {
         "complete" => End::Complete,
         "incomplete" => End::Incomplete(need_word(fields.reason, "reason")?),
@@ -537,7 +547,7 @@ fn end_of(fields: &mut Fields<'_>) -> Read<End> {
         "broken" => End::Broken,
         "answer" => End::Answer(Box::new(Answer {
             status: need(fields.status, "status")?,
-            body: bytes_of(fields)?,
+            body: bytes_of(fields, stars)?,
             as_sent: fields.as_sent,
             head: fields.head.map(AttemptNo),
             retry_after: fields.retry_after.map(Span),

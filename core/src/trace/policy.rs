@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::VERSION;
 use super::fields::{self, Problem};
-use super::hash::Fnv;
+use super::hash::Hash;
 use super::secrets::{Secrets, token};
 use super::words::Word;
 use crate::id::{SourceId, TargetId};
 use crate::policy::{
-    CallPolicy, Candidate, Phrase, Place, ProviderPolicy, Retry, Route, Rules, Secret, StopRule, Timeouts, Window, rules,
+    CallPolicy, Candidate, Phrase, Place, ProviderPolicy, Retry, Route, Rules, Secret, StopRule, Timeouts, Window,
+    rules,
 };
 use crate::pool::{Entry, Roster};
 use crate::time::Span;
@@ -151,7 +152,7 @@ impl PolicyLine {
     /// The hash of its content: its name.
     fn hash(&self) -> u64 {
         let content = serde_json::to_vec(self).unwrap_or_default();
-        Fnv::new().with(&content).value()
+        Hash::new().with(&content).value()
     }
 
     /// The route that it tells; its keys are tokens.
@@ -284,8 +285,11 @@ fn rules_line(rules: &Rules) -> RulesLine {
 fn route_of(line: PolicyLine) -> Result<Route, Problem> {
     let providers: Vec<Arc<ProviderPolicy>> =
         line.providers.into_iter().map(|provider| Ok(Arc::new(provider_of(provider)?))).collect::<Result<_, _>>()?;
-    let candidates =
-        line.candidates.into_iter().map(|candidate| candidate_of(candidate, &providers)).collect::<Result<Vec<_>, _>>()?;
+    let candidates = line
+        .candidates
+        .into_iter()
+        .map(|candidate| candidate_of(candidate, &providers))
+        .collect::<Result<Vec<_>, _>>()?;
     if candidates.len() != line.entries.len() {
         return Err(Problem::Value("`candidates` and `entries` are not of one length".into()));
     }
@@ -352,11 +356,7 @@ fn provider_of(line: ProviderLine) -> Result<ProviderPolicy, Problem> {
         stop_on_transport_errors: line.stop_on_transport_errors,
         continue_status_codes: line.continue_status_codes,
         stop_status_codes: line.stop_status_codes,
-        retry_on_errors: line
-            .retry_on_errors
-            .into_iter()
-            .map(|(words, statuses)| Phrase { words, statuses })
-            .collect(),
+        retry_on_errors: line.retry_on_errors.into_iter().map(|(words, statuses)| Phrase { words, statuses }).collect(),
         rules: rules_of(line.rules)?,
     })
 }
