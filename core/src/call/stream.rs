@@ -44,7 +44,7 @@ impl Call {
         let Some(live) = self.live.as_mut() else { return };
         live.held_events += 1;
         let held_events = live.held_events;
-        self.held_to = event.end;
+        self.event_from = core::mem::replace(&mut self.held_to, event.end);
         match event.kind {
             Kind::Error(fact) => {
                 let fact = self.judged_error(*fact);
@@ -163,14 +163,13 @@ impl Call {
 
     /// The stream is over, cleanly or not. Its last event counts without its blank line if it is complete (M5).
     pub(super) fn on_stream_end(&mut self, fault: Option<Fault>) {
-        let last = self.live.as_mut().and_then(|live| live.reader.as_mut()).and_then(|reader| reader.finish());
-        let closing = self.live.as_ref().and_then(|live| live.reader.as_ref()).map_or(&b""[..], |r| r.closing());
-        if let Some(event) = last {
+        let reader = self.live.as_mut().and_then(|live| live.reader.as_mut());
+        let last = reader.and_then(|reader| reader.finish().map(|event| (event, reader.closing())));
+        if let Some((mut event, closing)) = last {
+            // Its line ends are added as if the upstream had sent them: it may be delivered now, later or never.
+            self.window.push(Bytes::from_static(closing));
+            event.end += closing.len() as u64;
             self.on_event(event);
-            // An error that fails over took the stream with it; what was committed gets its line ends.
-            if self.window.len() > 0 || self.phase == Phase::Streaming {
-                self.closing = Some(Bytes::from_static(closing)).filter(|closing| !closing.is_empty());
-            }
         }
         match self.phase {
             Phase::Streaming if self.is_protocol_complete() => self.complete(),
@@ -226,11 +225,7 @@ impl Call {
         let sequence = live.reader.as_ref().map_or(0, |reader| reader.next_sequence());
         let provider = self.provider_name(live.choice);
         let told = wire::error::render_incomplete(self.plan.format, &provider, reason.as_str(), sequence);
-        self.closing = match self.closing.take() {
-            // The last event lacked its blank line: close it first.
-            Some(closing) => Some([&closing[..], &told[..]].concat().into()),
-            None => Some(told),
-        };
+        self.closing = Some(told);
         let (outcome, why) = match reason {
             Incomplete::Cut => (Outcome::Transient, Reason::Cut),
             Incomplete::Idle => (Outcome::Transient, Reason::IdleTimeout),

@@ -174,7 +174,7 @@ fn every_format() {
     let picture = r#"{"created":1,"data":[{"b64_json":"d29tYmF0wombat"}]}"#;
     let anthropic_error = r#"{"type":"error","error":{"type":"overloaded_error","message":"wombat"}}"#;
     let failing = |reply: Vec<Step>| vec![vec![body(503, &error(WORD))], vec![reply]];
-    let cases: Vec<(Format, bool, Vec<Vec<Vec<Step>>>)> = vec![
+    let cases = [
         (Format::Messages, true, failing(sse(&messages))),
         (Format::Messages, true, vec![vec![sse(&[messages[0], messages_error])], vec![sse(&messages[..3])]]),
         (Format::Messages, true, failing(body(200, tool_use))),
