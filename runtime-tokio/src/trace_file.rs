@@ -179,6 +179,6 @@ impl CallTrace {
 
 impl Drop for CallTrace {
     fn drop(&mut self) {
-        self.file.append(self.recorder.take());
+        self.file.append(self.recorder.close());
     }
 }

@@ -48,6 +48,12 @@ impl Policies {
         Policies::default()
     }
 
+    /// Tells every route again: lines were lost on their way to the file, or the file was emptied.
+    pub fn retell(&mut self) {
+        self.known.clear();
+        self.told.clear();
+    }
+
     /// The route's id and keys; its line goes to `out` when the file does not have it yet.
     pub(super) fn tell(&mut self, route: &Arc<Route>, out: &mut Vec<u8>) -> (u64, Arc<Secrets>) {
         let address = Arc::as_ptr(route).addr();

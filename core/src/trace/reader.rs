@@ -278,7 +278,8 @@ impl Reader {
             }
             Line::End { call, lines, hash } => {
                 let mut ended = *self.open.remove(&call.0).ok_or(Problem::Orphan(call.0))?;
-                if hash != ended.hash.value() || usize::try_from(lines) != Ok(ended.numbers.len()) {
+                let is_whole = matches!(ended.entries.last(), Some(Entry::Do(_, Action::Finish(_))));
+                if !is_whole || hash != ended.hash.value() || usize::try_from(lines) != Ok(ended.numbers.len()) {
                     return Err(Problem::Torn(call.0));
                 }
                 ended.complete = true;

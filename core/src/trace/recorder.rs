@@ -214,7 +214,8 @@ impl Recorder {
             return;
         }
         self.drain();
-        match self.text(body).filter(|_| self.queue.is_empty()) {
+        let text = if self.queue.is_empty() { self.text(body) } else { None };
+        match text {
             Some(text) => self.write_input(now, input, text),
             None => self.queue.push_back(Item::Heard(now, input.clone(), body)),
         }
@@ -249,7 +250,7 @@ impl Recorder {
     }
 
     /// Takes everything that is left of a call that will not finish, because its driver was dropped.
-    pub fn close(mut self) -> String {
+    pub fn close(&mut self) -> String {
         self.settle_live();
         self.take()
     }
@@ -374,7 +375,6 @@ impl Recorder {
         match body {
             Body::Length(length) => Some(Text::Length(length)),
             Body::Own => Some(Text::Length(0)),
-            Body::Lane(_) if !self.queue.is_empty() => None,
             Body::Lane(length) => self.live.as_mut()?.lane.take(length).map(Text::Bytes),
         }
     }

@@ -173,6 +173,9 @@ fn a_policy_comes_back() {
     let copy = std::sync::Arc::new((*plan.route).clone());
     assert_eq!(policies.tell(&copy, &mut again).0, id);
     assert!(again.is_empty(), "told once a file, also after a reload that changes nothing");
+    policies.retell();
+    policies.tell(&plan.route, &mut again);
+    assert_eq!(String::from_utf8(again).unwrap(), line);
 }
 
 #[test]
