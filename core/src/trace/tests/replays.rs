@@ -11,7 +11,7 @@ use super::{calls, traced, traced_plan};
 use crate::call::tests::harness::{
     DONE, OVERLOADED, ROLE, STOP, Step, World, answer_body, body, delta, error, limited, sse,
 };
-use crate::event::{Action, CancelCause, End, Fault, Input, What};
+use crate::event::{CancelCause, End, Fault, Input, What};
 use crate::policy::config::TraceMode;
 use crate::policy::{EmptyCompletion, Phrase, Rules, StopRule, rules};
 use crate::pool::Strategy;
