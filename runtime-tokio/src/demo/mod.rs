@@ -163,7 +163,7 @@ impl Stage {
             mocks.push(Mock::start(any, Script::default()).await.map_err(DemoError::Mock)?);
         }
         let twin = Mock::start(any, Script::default()).await.map_err(DemoError::Mock)?;
-        let server = Server::open(configuration(&mocks, args)?)?;
+        let server = Server::open_direct(configuration(&mocks, args)?)?;
         let gateway = server.address().ok_or(DemoError::NoAddress)?;
         let admin = server.admin_address();
         let (sender, breakers) = unbounded_channel();

@@ -166,3 +166,75 @@ fn judged(verdict: &Verdict) -> (Tone, String) {
         Verdict::Silent(what) | Verdict::Wrong(what) => (Tone::Bad, format!("WRONG: {what}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::{Mode, Protocol};
+    use super::super::watch::Ended;
+    use super::*;
+    use surefoot_core::event::{Fault, Reason, Why};
+    use surefoot_core::time::Span;
+
+    fn tried(source: &str, outcome: Outcome, status: Option<u16>, reason: Reason) -> Step {
+        let end = Some(Ended { outcome, status, reason });
+        Step::Try { source: source.to_owned(), why: Why::First, probe: false, end }
+    }
+
+    fn shown(live: bool, steps: Vec<Step>, verdict: Verdict) -> String {
+        let mut out = Vec::new();
+        let ask = Ask { model: "smart", protocol: Protocol::Chat, mode: Mode::Stream };
+        let seen = Seen { verdict, first_content: None, took: Duration::from_millis(64), attempts: None };
+        let life = Life { steps, ..Life::default() };
+        Screen::new(&mut out, live).call(Duration::from_millis(4120), ask, &life, &seen).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn failing() -> Step {
+        tried("u1", Outcome::Transient, Some(503), Reason::Status)
+    }
+
+    fn good() -> Step {
+        tried("u2", Outcome::Success, Some(200), Reason::Good)
+    }
+
+    #[test]
+    fn a_call_is_one_line_that_tells_its_way() {
+        let line = shown(false, vec![failing(), failing(), good()], Verdict::Good);
+        assert_eq!(line, "  4.1s smart chat      stream u1 503 → u1 503 → u2 200                64 ms  ok\n");
+        let wait = Step::Wait { why: Refusal::Resting, from: Span::from_millis(3), until: Span::from_millis(409) };
+        let limited = tried("u1", Outcome::RateLimited, Some(429), Reason::Status);
+        let line = shown(false, vec![limited, wait, good()], Verdict::Incomplete { words: 5 });
+        assert!(line.contains("u1 429 → waits 406 ms → u2 200"), "{line}");
+        assert!(line.ends_with("5 words, then stream_incomplete\n"), "{line}");
+    }
+
+    #[test]
+    fn the_middle_of_a_long_way_is_left_out() {
+        let mut steps = vec![failing(); 9];
+        steps.push(good());
+        let line = shown(false, steps, Verdict::Good);
+        assert!(line.contains("u1 503 → u1 503 → u1 503 → 5 more → u1 503 → u2 200"), "{line}");
+    }
+
+    #[test]
+    fn a_200_that_is_none_says_what_is_wrong_with_it() {
+        let words = |status, reason| told(&tried("u1", Outcome::Transient, status, reason)).1;
+        assert_eq!(words(Some(200), Reason::ErrorObject), "u1 200 error inside");
+        assert_eq!(words(Some(200), Reason::Fault(Fault::Reset)), "u1 200 cut off");
+        assert_eq!(words(None, Reason::Fault(Fault::ConnectTimeout)), "u1 connect timeout");
+        assert_eq!(words(None, Reason::FirstByteTimeout), "u1 silence");
+    }
+
+    #[test]
+    fn only_a_terminal_gets_colours_and_a_line_that_is_written_over() {
+        assert!(shown(true, vec![failing(), good()], Verdict::Good).contains("\x1b[31mu1 503\x1b[0m"));
+        let played = |live| {
+            let mut out = Vec::new();
+            let mut screen = Screen::new(&mut out, live);
+            screen.bottom("below").and_then(|()| screen.line("above")).and_then(|()| screen.bottom("")).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(played(true), "\r\x1b[2Kbelow\r\x1b[2Kabove\nbelow\r\x1b[2K");
+        assert_eq!(played(false), "above\n");
+    }
+}
