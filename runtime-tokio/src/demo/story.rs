@@ -47,6 +47,8 @@ struct Trouble {
 enum On {
     All,
     Streams,
+    /// An empty Responses answer is delivered as it is, by the contract (M3): only elsewhere is it a failure.
+    ChatStreams,
     Whole,
     Json,
 }
@@ -72,7 +74,7 @@ pub(super) const SCENES: [Scene; 7] = [
         troubles: &[
             trouble("u1", On::Json, 2, r#"text="Sure! Here is the JSON that you wanted.""#),
             trouble("u1", On::Streams, 4, "error=529"),
-            trouble("u1", On::Streams, 3, "empty"),
+            trouble("u1", On::ChatStreams, 2, "empty"),
             trouble("u1", On::Whole, 4, "error"),
             trouble("u1", On::Whole, 3, "drift"),
             trouble("u1", On::Whole, 3, "html"),
@@ -138,13 +140,14 @@ impl Scene {
         for trouble in self.troubles.iter().filter(|trouble| trouble.source == source) {
             let answers = Behaviour::parse_sequence(trouble.answer)?;
             let answers = answers.into_iter().map(|answer| spoken(answer, &words)).collect();
+            let path = (trouble.on == On::ChatStreams).then(|| "/chat/completions".to_owned());
             let (stream, model) = match trouble.on {
                 On::All => (None, None),
-                On::Streams => (Some(true), Some(TEXT_MODELS.to_owned())),
+                On::Streams | On::ChatStreams => (Some(true), Some(TEXT_MODELS.to_owned())),
                 On::Whole => (Some(false), Some(TEXT_MODELS.to_owned())),
                 On::Json => (None, Some(JSON_MODEL.to_owned())),
             };
-            rules.push(Rule { stream, model, every: trouble.every, answers, ..Rule::default() });
+            rules.push(Rule { path, stream, model, every: trouble.every, answers, ..Rule::default() });
         }
         // Without words of ours the mock answers with what the request's schema asks for.
         let json = Behaviour { delay_ms: DELAY_MS, ..Behaviour::default() };
