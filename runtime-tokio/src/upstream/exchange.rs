@@ -17,7 +17,7 @@ use surefoot_core::event::Fault;
 
 use super::coding::Decoder;
 use super::connector::PROXY_AUTHORIZATION;
-use super::link::{Body, H1, Link, Sending, fault, quiet};
+use super::link::{Body, H1, Link, Sending, fault};
 use super::{Upstream, lock};
 
 /// What is left of a finished answer is read away up to here, so that its connection can serve again.
@@ -167,8 +167,7 @@ impl Exchange {
 
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
         let Stage::Waiting { sending, link, reused } = &mut self.stage else { return Poll::Ready(None) };
-        link.drive(cx);
-        match std::task::ready!(quiet(link, cx, |cx| sending.as_mut().poll(cx))) {
+        match std::task::ready!(link.poll(cx, |cx| sending.as_mut().poll(cx))) {
             Ok(response) => Poll::Ready(Some(self.answered(response))),
             Err(mut error) => match error.take_message().filter(|_| *reused) {
                 // The kept connection was closed before a byte of the request was written: nobody saw it.
@@ -280,22 +279,15 @@ fn plain(mut request: Request<Body>) -> Request<Body> {
 }
 
 fn poll_body(body: &mut Incoming, link: &mut Link, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Bytes>>> {
-    // What was read before comes first; then the connection runs; then what it brought. Bounded: each round that goes
-    // on has read something that is no data (trailers).
-    let mut driven = false;
     loop {
-        match quiet(link, cx, |cx| Pin::new(&mut *body).poll_frame(cx)) {
-            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+        match std::task::ready!(link.poll(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
+            Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Some(Ok(bytes))),
+                // Trailers say nothing to a client that was not told of them.
                 _ => continue,
             },
-            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-            Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending if driven => return Poll::Pending,
-            Poll::Pending => {
-                link.drive(cx);
-                driven = true;
-            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            None => return Poll::Ready(None),
         }
     }
 }

@@ -8,6 +8,7 @@ mod coding;
 mod connector;
 mod exchange;
 mod link;
+mod relay;
 mod stream;
 #[cfg(test)]
 mod tests;
