@@ -60,8 +60,9 @@ impl Call {
 
     /// Nothing better came: the answer kept back is the answer (M3, G17).
     fn deliver(&mut self, fallback: Fallback) {
-        let Fallback { attempt, choice, shape, length, bytes } = fallback;
+        let Fallback { attempt, choice, shape, length, bytes, held } = fallback;
         self.window = bytes;
+        self.bridged = Some(held);
         self.window.mark_all();
         self.commit(attempt, choice, CommitReason::End, shape, length);
         self.finish(End::Complete);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::event::{CommitReason, End, Fault, Incomplete, Reason, Shape, What};
+use crate::event::{CommitReason, End, Fault, Hit, Incomplete, Judgement, Reason, Shape, What};
 use crate::outcome::Outcome;
 use crate::wire::{self, ErrorFact, Event, Kind, haystack, header};
 
@@ -46,7 +46,10 @@ impl Call {
         let held_events = live.held_events;
         self.held_to = event.end;
         match event.kind {
-            Kind::Error(fact) => return self.fail(Failure::error_object(*fact)),
+            Kind::Error(fact) => {
+                let fact = self.judged_error(*fact);
+                return self.fail(Failure::error_object(fact));
+            }
             Kind::Malformed | Kind::Oversized => return self.fail(Failure::malformed()),
             Kind::EarlyDone => return self.fail_empty_stream(),
             Kind::Content => self.try_commit(CommitReason::Content),
@@ -89,16 +92,24 @@ impl Call {
     }
 
     /// Whether a success rule matches the whole of what is held (exactly 200 only). The text is made only for a rule.
-    pub(super) fn success_rule_matches(&self, text: impl FnOnce(&[u8]) -> alloc::string::String) -> bool {
+    pub(super) fn success_rule_matches(&mut self, text: impl FnOnce(&[u8]) -> alloc::string::String) -> bool {
         let Some(live) = self.live.as_ref().filter(|live| live.status() == 200) else { return false };
-        let global = &self.policy().rules;
-        let own = &self.candidate(live.choice).provider.rules;
-        if global.success.is_empty() && own.success.is_empty() {
+        let (choice, is_stream) = (live.choice, live.reader.is_some());
+        if self.policy().rules.success.is_empty() && self.candidate(choice).provider.rules.success.is_empty() {
             return false;
         }
-        let held = if live.reader.is_some() { self.window.joined(self.held_to) } else { self.window.all() };
-        let text = text(&held);
-        global.success_match(&text).or_else(|| own.success_match(&text)).is_some()
+        let ask = |call: &Call| {
+            let held = if is_stream { call.window.joined(call.held_to) } else { call.window.all() };
+            let text = text(&held);
+            let global = call.policy().rules.success_match(&text).map(|place| Hit::new(false, place));
+            let own = || call.candidate(choice).provider.rules.success_match(&text);
+            global.or_else(|| own().map(|place| Hit::new(true, place)))
+        };
+        let hit = self.judged(ask, Judgement::SuccessRule, |judgement| match judgement {
+            Judgement::SuccessRule(hit) => Some(hit),
+            _ => None,
+        });
+        hit.is_some()
     }
 
     fn on_committed_event(&mut self, event: Event) {
@@ -128,7 +139,8 @@ impl Call {
         }
         self.window.mark_whole(end);
         self.window.drop_torn();
-        let failure = Failure::error_object(fact.clone());
+        let fact = self.judged_error(fact.clone());
+        let failure = Failure::error_object(fact);
         let outcome = failure.outcome;
         self.settle(outcome, Reason::ErrorObject, Some(&failure));
         self.finish(End::UpstreamError(outcome));

@@ -132,6 +132,7 @@ impl Call {
         self.first_choice.get_or_insert(choice);
         self.last_choice = Some(choice);
         self.window = super::Window::default();
+        self.bridged = None;
         self.live = Some(alloc::boxed::Box::new(Attempt::new(no, choice, lease, probe, self.now)));
         self.phase = Phase::Opening;
         self.set_attempt_timers(&candidate.timeouts);

@@ -145,7 +145,8 @@ impl Pool {
         }
     }
 
-    /// A place that was granted to somebody in line: his lease and the [`Reply::Granted`] he waits for.
+    /// News for somebody in line: his lease and a [`Reply::Granted`], or a [`Reply::Refused`] when waiting on is no use any
+    /// more, because breakers opened meanwhile (G7). Either way he stands in line no longer.
     pub fn pop_granted(&mut self) -> Option<(LeaseId, Reply)> {
         self.outbox.pop_front()
     }
@@ -155,6 +156,7 @@ impl Pool {
     }
 
     fn expire(&mut self) {
+        self.gate.expire(self.now);
         while let Some((lease, grant)) = self.grants.pop_expired(self.now) {
             self.give_back(lease, grant);
         }
@@ -247,7 +249,7 @@ impl Pool {
         };
         let reply = self.decide(ticket, question, admit);
         match reply {
-            Reply::Refused { why: Refusal::Paced | Refusal::Full | Refusal::Resting, after, .. } if reserve.queue => {
+            Reply::Refused { why, after, .. } if reserve.queue && line_helps(why, after) => {
                 let at = match position {
                     Some(at) => {
                         self.line.update(at, reserve);
@@ -376,13 +378,13 @@ impl Pool {
         }
         self.line_due = Time::NEVER;
         self.asked.clear();
-        let mut freed = core::mem::replace(&mut self.freed, Sources::NONE);
+        let mut freed = self.take_freed();
         let mut at = 0;
         while let Some(waiter) = self.line.get(at).copied() {
             if waiter.wait_until < self.now {
                 // Its call has given up, or will when it hears of the time.
                 self.leave_line(at);
-                freed = freed.with(core::mem::replace(&mut self.freed, Sources::NONE));
+                freed = freed.with(self.take_freed());
                 continue;
             }
             if !waiter.sources.meets(freed) && waiter.next > self.now {
@@ -393,7 +395,7 @@ impl Pool {
             match self.ask(at, waiter.ticket, waiter.lease) {
                 Some(reply) => {
                     self.leave_line(at);
-                    freed = freed.with(core::mem::replace(&mut self.freed, Sources::NONE));
+                    freed = self.with_room(freed).with(self.take_freed());
                     self.outbox.push_back((waiter.lease, reply));
                 }
                 None => at += 1,
@@ -401,7 +403,33 @@ impl Pool {
         }
     }
 
-    /// Asks for one waiter; the grant, if there is one.
+    fn take_freed(&mut self) -> Sources {
+        let freed = core::mem::replace(&mut self.freed, Sources::NONE);
+        self.with_room(freed)
+    }
+
+    /// Those of them that may have room: where the first in line took the one place, the others need not be asked.
+    /// With more sources than bits all stay, one that is full may share its bit with one that is not.
+    fn with_room(&self, mut freed: Sources) -> Sources {
+        if self.sources.len() > Sources::EXACT {
+            return freed;
+        }
+        for at in 0..self.sources.len() {
+            let id = SourceId(at as u32);
+            if freed.has(id) && !self.has_room(id) {
+                freed.remove(id);
+            }
+        }
+        freed
+    }
+
+    /// Whether anything could start at a source as far as its own concurrency and its targets' paces go.
+    fn has_room(&self, id: SourceId) -> bool {
+        let unpaced = |target: &Target| target.source == id && target.pace.allows(target.inflight, target.ceiling);
+        !self.gate.sources[id.0 as usize].is_full() && self.targets.iter().any(unpaced)
+    }
+
+    /// Asks for one waiter; what there is to tell him, if anything.
     fn ask(&mut self, at: usize, ticket: u64, lease: LeaseId) -> Option<Reply> {
         let request = self.line.lend(at);
         let roster = request.roster.as_deref().map_or(0, |roster| core::ptr::from_ref(roster).addr());
@@ -423,14 +451,24 @@ impl Pool {
         };
         self.line.give_back(at, request);
         match reply {
-            Reply::Refused { after, .. } => {
+            Reply::Refused { why, after, .. } if line_helps(why, after) => {
                 self.note_waiter(at, after);
                 if plain {
                     self.asked.push(Asked { roster, wait_until, next: after.unwrap_or(Time::NEVER) });
                 }
                 None
             }
-            granted => Some(granted),
+            told => Some(told),
         }
+    }
+}
+
+/// Whether standing in line may bring a place: one is missing, or a pushback ends in time. A breaker is not waited for
+/// (G7), and a backoff is the call's own business.
+pub(super) fn line_helps(why: Refusal, after: Option<Time>) -> bool {
+    match why {
+        Refusal::Paced | Refusal::Full => true,
+        Refusal::Resting => after.is_some(),
+        Refusal::Nothing | Refusal::Breaker | Refusal::Backoff | Refusal::StoreDown => false,
     }
 }

@@ -203,6 +203,10 @@ impl GateSource {
         }
     }
 
+    pub(super) const fn is_full(&self) -> bool {
+        self.max_concurrency > 0 && self.inflight >= self.max_concurrency
+    }
+
     pub(super) fn limit(&mut self, now: Time, max_concurrency: u32, rpm: u32, tpm: u32) {
         self.requests.rescale(now, self.rpm, rpm);
         self.tokens.rescale(now, self.tpm, tpm);
@@ -217,9 +221,7 @@ impl Gate {
 
     /// Executes a command. `verdicts` is overwritten by an admission, its room is used again.
     pub(super) fn apply(&mut self, now: Time, op: &GateOp, verdicts: &mut Vec<Verdict>) -> GateReply {
-        while let Some((lease, held)) = self.leases.pop_expired(now) {
-            self.vacate(now, lease, held);
-        }
+        self.expire(now);
         match op {
             GateOp::Admit(admit) => self.admit(now, admit, verdicts),
             GateOp::Settle { lease, evidence, rest, tokens } => {
@@ -241,6 +243,13 @@ impl Gate {
                 }
                 GateReply::Done
             }
+        }
+    }
+
+    /// Takes back the places that nobody spoke for in time.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some((lease, held)) = self.leases.pop_expired(now) {
+            self.vacate(now, lease, held);
         }
     }
 
@@ -283,7 +292,7 @@ impl Gate {
         if candidate.paced {
             return (Verdict::Paced, Time::NEVER);
         }
-        if source.max_concurrency > 0 && source.inflight >= source.max_concurrency {
+        if source.is_full() {
             return (Verdict::Concurrency, Time::NEVER);
         }
         let requests = source.requests.opens(now, source.rpm, 1);
@@ -363,12 +372,6 @@ impl Gate {
         let source = &mut self.sources[held.source.0 as usize];
         source.inflight = source.inflight.saturating_sub(1);
         self.targets[held.target.0 as usize].breaker.unused(now, lease);
-    }
-
-    /// Live leases.
-    #[cfg(test)]
-    pub(super) fn live(&self) -> usize {
-        self.leases.len()
     }
 }
 

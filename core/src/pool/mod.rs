@@ -17,6 +17,8 @@ mod pace;
 mod progress;
 mod registry;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -27,6 +27,8 @@ use crate::upstream::{Exchange, News, Order};
 /// What the client asked, kept for as long as another attempt may want it.
 #[derive(Debug)]
 pub struct Asked {
+    /// The id that its answer carries.
+    pub request_id: String,
     /// Its method.
     pub method: Method,
     /// Its headers, less those that stay here.
@@ -91,6 +93,11 @@ impl CallHost {
     /// The call's route.
     pub fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// The id that the answer carries.
+    pub fn request_id(&self) -> &str {
+        &self.asked.request_id
     }
 
     /// How much of the bodies is touched.
@@ -190,7 +197,7 @@ impl Host for CallHost {
         if let What::AttemptEnded { outcome: Outcome::Success, .. } = notice.what {
             self.served = notice.attempt;
         }
-        self.shared.observe(self.call, &self.route, notice);
+        self.shared.observe(self.call, &self.asked.request_id, &self.route, notice);
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {

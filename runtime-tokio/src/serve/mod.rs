@@ -86,8 +86,8 @@ impl Server {
         self.world.shared()
     }
 
-    /// Rereads the configuration at every `reload` and serves until `stop`, then drains (M10).
-    pub async fn run(self, reloads: impl Future<Output = ()> + Send, stop: impl Future<Output = ()>) {
+    /// Serves until `stop`, then drains (M10); `hurry` cuts the drain short.
+    pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
         let shared = self.world.shared().clone();
         let accepting = tokio::spawn(connection::accept(self.clients, shared.life.clone(), ClientSide(shared.clone())));
         let admin = self.admin.map(|listener| {
@@ -96,15 +96,11 @@ impl Server {
         });
         let discovering = tokio::spawn(discovery::run(self.world.clone()));
         let sweeping = tokio::spawn(sweep(shared.clone()));
-        tokio::select! {
-            biased;
-            () = stop => {}
-            () = reloads => {}
-        }
+        stop.await;
         accepting.abort();
         discovering.abort();
         sweeping.abort();
-        drain(&shared).await;
+        drain(&shared, hurry).await;
         if let Some(admin) = admin {
             admin.abort();
         }
@@ -117,15 +113,18 @@ impl Server {
 }
 
 /// Finishes what runs, within the drain's deadline.
-async fn drain(shared: &Shared) {
+async fn drain(shared: &Shared, hurry: impl Future<Output = ()>) {
     let limit = Duration::from_micros(shared.snapshot().gateway.config().server.drain.0);
     let calls = shared.life.calls();
     tracing::info!(calls, limit_ms = limit.as_millis() as u64, "stopping: no new calls, running ones are finished");
     shared.life.enter(Stage::Draining);
-    if tokio::time::timeout(limit, shared.life.empty()).await.is_ok() {
-        return;
+    tokio::select! {
+        biased;
+        () = shared.life.empty() => return,
+        () = tokio::time::sleep(limit) => {}
+        () = hurry => {}
     }
-    tracing::warn!(calls = shared.life.calls(), "the drain's deadline is over: what still runs is cut");
+    tracing::warn!(calls = shared.life.calls(), "what still runs is cut");
     shared.life.enter(Stage::Cutting);
     let _ = tokio::time::timeout(LAST_WORDS, shared.life.empty()).await;
 }
@@ -166,7 +165,8 @@ impl Respond for ClientSide {
     }
 }
 
-/// Serves a configuration as a process does: one line on stdout when ready, SIGHUP rereads, SIGTERM and SIGINT drain.
+/// Serves a configuration as a process does: one line on stdout when ready, SIGHUP rereads, SIGTERM and SIGINT drain, and
+/// cut the drain short when they come again.
 ///
 /// # Errors
 ///
@@ -186,18 +186,25 @@ pub async fn serve(config: Config, origin: Origin) -> Result<(), StartError> {
         announce(address);
     }
     let world = server.world();
-    let reloads = async move {
+    let reloading = tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             world.reload(&origin);
         }
-    };
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+    });
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (hurry, hurried) = tokio::sync::oneshot::channel();
+    let stopping = tokio::spawn(async move {
+        for told in [stop, hurry] {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            let _ = told.send(());
         }
-    };
-    server.run(reloads, stop).await;
+    });
+    server.run(async { drop(stopped.await) }, async { drop(hurried.await) }).await;
+    reloading.abort();
+    stopping.abort();
     Ok(())
 }
 

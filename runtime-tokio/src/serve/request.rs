@@ -140,20 +140,20 @@ impl Arrived {
         let Arrived { shared, snapshot, busy, parts, call, seed, request_id, .. } = self;
         let handling = if slot.is_some() { Handling::Inspected } else { Handling::Raw };
         let headers = passing(&parts.headers, handling);
-        let asked = Asked { method: parts.method.clone(), headers, tail, body, slot };
         let on_disconnect = snapshot.gateway.config().server.on_client_disconnect;
         let started = shared.clock.now();
         let route = plan.route.clone();
         let machine = Call::new(plan, call, seed, started).with_request_id(&request_id);
+        let asked = Asked { request_id, method: parts.method.clone(), headers, tail, body, slot };
         let host = CallHost::new(shared, snapshot, asked, call, route);
         let mut running = Running::new(Drive::new(machine, host), started, on_disconnect, busy, permit);
         loop {
             match poll_fn(|cx| running.poll_step(cx)).await {
                 Step::Commit(commit) => {
-                    let response = reply::committed(running, &commit, &request_id);
+                    let response = reply::committed(running, &commit);
                     return without_body(response, &parts.method).await;
                 }
-                Step::End(End::Answer(answer)) => return reply::answered(&running, &answer, &request_id),
+                Step::End(End::Answer(answer)) => return reply::answered(&running, &answer),
                 Step::End(_) => return reply::nothing(),
                 // A call commits before it forwards.
                 Step::Data(_) => {}

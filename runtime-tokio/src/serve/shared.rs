@@ -131,8 +131,8 @@ impl Shared {
     }
 
     /// Tells the log, the metrics and the status page of a notice.
-    pub fn observe(&self, call: CallId, route: &Route, notice: &Notice) {
-        logging::notice(call, route, notice);
+    pub fn observe(&self, call: CallId, request: &str, route: &Route, notice: &Notice) {
+        logging::notice(call, request, route, notice);
         self.metrics.notice(route, notice);
         self.recent.notice(self.clock.now(), call, route, notice);
     }
