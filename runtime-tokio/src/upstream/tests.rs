@@ -12,10 +12,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use crate::reactor::Tokio;
+
 use super::{Connector, Exchange, News, Order, Origin, Upstream, Upstreams};
 
 fn upstreams(matcher: Matcher) -> Upstreams {
-    Upstreams::new(Connector::new(matcher))
+    Upstreams::new(Tokio::new(Connector::new(matcher)))
 }
 
 async fn listener() -> (TcpListener, Arc<Upstream>) {

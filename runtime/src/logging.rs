@@ -8,7 +8,7 @@ use surefoot_core::policy::Route;
 use tracing_subscriber::EnvFilter;
 
 /// Starts logging. Stdout stays free for the one line that scripts wait for.
-pub(crate) fn init() {
+pub fn init() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // Colours are for people: in a file or a pipe they are rubbish between the fields.
     let ansi = std::io::stderr().is_terminal();
@@ -17,7 +17,7 @@ pub(crate) fn init() {
 }
 
 /// Logs one notice of a call (F18); `request` is the id that the client was given.
-pub(crate) fn notice(call: CallId, request: &str, route: &Route, notice: &Notice) {
+pub fn notice(call: CallId, request: &str, route: &Route, notice: &Notice) {
     let name = |choice| source_of(route, choice);
     let source = notice.choice.map_or("", name);
     let attempt = notice.attempt.map(|attempt| attempt.0);

@@ -38,8 +38,7 @@ impl Recent {
     pub fn notice(&self, at: Time, call: CallId, route: &Route, notice: &Notice) {
         let Some(detail) = detail(route, &notice.what) else { return };
         let source = notice.choice.map_or("", |choice| source_of(route, choice)).to_owned();
-        let decision =
-            Decision { at, call, model: route.model.to_string(), event: notice.what.code(), source, detail };
+        let decision = Decision { at, call, model: route.model.to_string(), event: notice.what.code(), source, detail };
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ring.len() == KEPT {
             ring.pop_front();
@@ -67,12 +66,16 @@ fn detail(route: &Route, what: &What) -> Option<String> {
             let probe = if *probe { " as a probe" } else { "" };
             format!("{}{from}{after}{probe}", why.as_str())
         }
-        What::AttemptEnded { outcome: Outcome::Success, .. } | What::Commit { failover_added: None, .. } => return None,
+        What::AttemptEnded { outcome: Outcome::Success, .. } | What::Commit { failover_added: None, .. } => {
+            return None;
+        }
         What::AttemptEnded { outcome, status, reason, took } => {
             let status = status.map_or(String::new(), |status| format!(", status {status}"));
             format!("{} ({}{status}) in {took}", outcome.as_str(), reason.as_str())
         }
-        What::Commit { reason, failover_added: Some(added) } => format!("{}, failing over added {added}", reason.as_str()),
+        What::Commit { reason, failover_added: Some(added) } => {
+            format!("{}, failing over added {added}", reason.as_str())
+        }
         What::StreamIncomplete { reason } => reason.as_str().to_owned(),
         What::ClientCancelled { cause } => cause.as_str().to_owned(),
         What::BreakerOpened(change) | What::BreakerClosed(change) | What::Probe(change) => {
