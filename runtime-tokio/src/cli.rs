@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
 
-use crate::{logging, mock, serve};
+use crate::{demo, logging, mock, serve};
 
 /// Keeps LLM traffic on its feet.
 #[derive(Debug, Parser)]
@@ -23,6 +23,8 @@ enum Command {
     Check(ConfigArgument),
     /// Runs a provider that misbehaves to order
     Mock(mock::MockArgs),
+    /// Shows a gateway among providers that misbehave: no keys, no configuration
+    Demo(demo::DemoArgs),
 }
 
 /// Runs the command that the process was started with.
@@ -35,6 +37,7 @@ pub fn run() -> ExitCode {
         Command::Serve(argument) => run_serve(&argument),
         Command::Check(argument) => argument.check(),
         Command::Mock(arguments) => run_mock(arguments),
+        Command::Demo(arguments) => run_demo(&arguments),
     };
     ExitCode::from(code)
 }
@@ -44,7 +47,7 @@ fn run_serve(argument: &ConfigArgument) -> u8 {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
-    logging::init();
+    logging::init("info");
     match runtime() {
         Ok(runtime) => match runtime.block_on(serve::serve(config, origin)) {
             Ok(()) => {
@@ -59,10 +62,23 @@ fn run_serve(argument: &ConfigArgument) -> u8 {
 }
 
 fn run_mock(arguments: mock::MockArgs) -> u8 {
-    logging::init();
+    logging::init("info");
     match runtime() {
         Ok(runtime) => match runtime.block_on(mock::run(arguments)) {
             Ok(()) => GOOD,
+            Err(error) => complain(&error, MISUSED),
+        },
+        Err(error) => complain(&error, FAILED),
+    }
+}
+
+fn run_demo(arguments: &demo::DemoArgs) -> u8 {
+    // The show is on stdout; what a gateway logs among such providers would bury it.
+    logging::init("error");
+    match runtime() {
+        Ok(runtime) => match runtime.block_on(demo::run(arguments, std::io::stdout())) {
+            Ok(tally) if tally.failed() == 0 => GOOD,
+            Ok(_) => FAILED,
             Err(error) => complain(&error, MISUSED),
         },
         Err(error) => complain(&error, FAILED),

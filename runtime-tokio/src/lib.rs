@@ -2,9 +2,10 @@
 //! connections to providers and the timers. What other adapters need as well comes from `surefoot-runtime`.
 
 pub mod cli;
+pub mod demo;
 pub mod mock;
 pub mod reactor;
 pub mod serve;
 pub mod upstream;
 
-pub use surefoot_runtime::{admin, config_file, logging};
+pub use surefoot_runtime::{admin, config_file, logging, trace_file};

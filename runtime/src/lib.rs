@@ -10,4 +10,5 @@ pub mod config_file;
 pub mod logging;
 pub mod reactor;
 pub mod serve;
+pub mod trace_file;
 pub mod upstream;

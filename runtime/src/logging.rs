@@ -7,9 +7,11 @@ use surefoot_core::id::CallId;
 use surefoot_core::policy::Route;
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. Stdout stays free for the one line that scripts wait for.
-pub fn init() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+use crate::admin::metrics::{changed, target_name};
+
+/// Starts logging, at `default` where `RUST_LOG` says nothing. Stdout stays free for what scripts wait for.
+pub fn init(default: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     // Colours are for people: in a file or a pipe they are rubbish between the fields.
     let ansi = std::io::stderr().is_terminal();
     // A second start in one process (tests, `demo`) keeps the first one's.
@@ -45,7 +47,8 @@ pub fn notice(call: CallId, request: &str, route: &Route, notice: &Notice) {
         What::StreamIncomplete { reason } => tell!(warn, reason = reason.as_str()),
         What::ClientCancelled { cause } => tell!(info, cause = cause.as_str()),
         What::BreakerOpened(change) | What::BreakerClosed(change) | What::Probe(change) => {
-            tell!(warn, target_id = change.target.0, from = change.from.as_str(), to = change.to.as_str());
+            let breaker = changed(route, change).map(target_name);
+            tell!(warn, breaker, from = change.from.as_str(), to = change.to.as_str());
         }
         What::Paced { why, until } => tell!(info, why = why.as_str(), until_ms = until.as_millis()),
         What::EmptyResponse { reason } => tell!(warn, reason),

@@ -123,3 +123,122 @@ impl<T: Timer> Alarm<T> {
         Poll::Pending
     }
 }
+
+/// A reactor in which nothing happens, for tests of what stands around it.
+#[cfg(test)]
+pub(crate) mod still {
+    use super::*;
+
+    #[derive(Debug)]
+    pub(crate) struct Still;
+
+    impl Reactor for Still {
+        type Timer = StillTimer;
+        type Link = NoLink;
+
+        async fn connect(&self, _: &Origin) -> Result<NoLink, Fault> {
+            Err(Fault::Connect)
+        }
+
+        fn warm_tls(&self) {}
+
+        fn spawn(&self, _: impl Future<Output = ()> + Send + 'static) {}
+    }
+
+    /// Wakes nobody; knows how often it was set.
+    #[derive(Debug)]
+    pub(crate) struct StillTimer {
+        at: Instant,
+        pub(crate) set: usize,
+    }
+
+    impl Timer for StillTimer {
+        fn at(at: Instant) -> StillTimer {
+            StillTimer { at, set: 0 }
+        }
+
+        fn set(&mut self, at: Instant) {
+            self.at = at;
+            self.set += 1;
+        }
+    }
+
+    impl Future for StillTimer {
+        type Output = ();
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            if Instant::now() >= self.at { Poll::Ready(()) } else { Poll::Pending }
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) enum NoLink {}
+
+    impl Link for NoLink {
+        fn send(&mut self, _: Request<Bytes>, _: &Origin) {
+            match *self {}
+        }
+
+        fn poll_head(&mut self, _: &mut Context<'_>) -> Poll<Result<response::Parts, Broken>> {
+            match *self {}
+        }
+
+        fn poll_chunk(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {
+            match *self {}
+        }
+
+        fn is_usable(&mut self) -> bool {
+            match *self {}
+        }
+
+        fn is_shared(&self) -> bool {
+            match *self {}
+        }
+
+        fn share(&self) -> Option<NoLink> {
+            match *self {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::still::StillTimer;
+    use super::*;
+
+    #[test]
+    fn the_alarm_rings_at_the_deadline_asked_for_last_and_is_set_only_when_it_comes_nearer() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut alarm = Alarm::<StillTimer>::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let set = |alarm: &Alarm<StillTimer>| alarm.timer.as_ref().map(|(_, timer)| timer.set);
+        for (moved, times) in [(3600, 0), (7200, 0), (9000, 0), (1800, 1), (9000, 1)] {
+            assert!(alarm.poll(&mut cx, after(moved)).is_pending());
+            assert_eq!(set(&alarm), Some(times), "moved to {moved} s");
+        }
+        assert!(alarm.poll(&mut cx, begun).is_ready());
+        assert!(alarm.poll(&mut cx, begun).is_ready());
+        assert!(alarm.poll(&mut cx, after(3600)).is_pending());
+        assert!(alarm.poll(&mut cx, Instant::now()).is_ready());
+    }
+
+    #[test]
+    fn a_limit_ends_what_is_not_ready_and_what_is_ready_has_no_limit() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut poll = |limit, value: Option<u8>| {
+            let future = async move {
+                match value {
+                    Some(value) => value,
+                    None => std::future::pending().await,
+                }
+            };
+            pin!(timeout::<StillTimer, _>(limit, future)).poll(&mut cx)
+        };
+        assert_eq!(poll(Duration::ZERO, Some(1)), Poll::Ready(Some(1)));
+        assert_eq!(poll(Duration::ZERO, None), Poll::Ready(None));
+        assert_eq!(poll(Duration::from_secs(3600), None), Poll::Pending);
+    }
+}

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use crate::admin::AdminSide;
 use crate::config_file::Origin;
 use crate::reactor::Tokio;
+use crate::trace_file::TraceFile;
 
 /// What snapshots are made of, and what they are made into.
 pub type World = surefoot_runtime::serve::World<Tokio>;
@@ -38,7 +39,10 @@ impl Server {
     pub fn open(config: Config) -> Result<Server, StartError> {
         let clients = open(config.server.listen)?;
         let admin = config.server.admin_listen.map(open).transpose()?;
-        Ok(Server { world: Arc::new(World::new(config, Tokio::from_env())), clients, admin })
+        let trace = TraceFile::open(&config.trace)?;
+        let world = Arc::new(World::new(config, Tokio::from_env()));
+        world.shared().set_trace(trace);
+        Ok(Server { world, clients, admin })
     }
 
     /// The clients' address.
@@ -72,6 +76,9 @@ impl Server {
         discovering.abort();
         sweeping.abort();
         drain(&shared, hurry).await;
+        if let Some(trace) = shared.trace() {
+            trace.flush();
+        }
         if let Some(admin) = admin {
             admin.abort();
         }

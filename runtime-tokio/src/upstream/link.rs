@@ -45,7 +45,8 @@ enum Way {
 
 enum At {
     Rest,
-    Sending(Sending),
+    /// With the host that the request names itself, if it does.
+    Sending(Sending, Option<HeaderValue>),
     Reading(Incoming),
 }
 
@@ -69,10 +70,16 @@ impl fmt::Debug for Link {
 impl reactor::Link for Link {
     fn send(&mut self, request: Request<Bytes>, origin: &Origin) {
         let mut request = request.map(Full::new);
+        // A provider's configured headers may name another host than its address does.
+        let named = request.headers_mut().remove(header::HOST);
+        let mut authority = origin.authority.clone();
         let absolute = match &self.way {
-            Way::H2(_) => true,
+            Way::H2(_) => {
+                authority = named.as_ref().and_then(|host| host.to_str().ok()?.parse().ok()).unwrap_or(authority);
+                true
+            }
             Way::H1(H1 { forward, .. }) => {
-                let host = HeaderValue::from_str(origin.authority.as_str()).ok();
+                let host = named.clone().or_else(|| HeaderValue::from_str(origin.authority.as_str()).ok());
                 request.headers_mut().extend(host.map(|host| (header::HOST, host)));
                 if let Some(Some(authorization)) = forward {
                     request.headers_mut().insert(header::PROXY_AUTHORIZATION, authorization.clone());
@@ -83,17 +90,18 @@ impl reactor::Link for Link {
         if absolute {
             let mut parts = std::mem::take(request.uri_mut()).into_parts();
             parts.scheme = Some(if origin.https { Scheme::HTTPS } else { Scheme::HTTP });
-            parts.authority = Some(origin.authority.clone());
+            parts.authority = Some(authority);
             *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
         }
-        self.at = At::Sending(match &mut self.way {
+        let sending: Sending = match &mut self.way {
             Way::H1(h1) => Box::pin(h1.sender.try_send_request(request)),
             Way::H2(h2) => Box::pin(h2.sender.try_send_request(request)),
-        });
+        };
+        self.at = At::Sending(sending, named);
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, Broken>> {
-        let At::Sending(sending) = &mut self.at else { return Poll::Pending };
+        let At::Sending(sending, named) = &mut self.at else { return Poll::Pending };
         match ready!(self.way.poll(cx, |cx| sending.as_mut().poll(cx))) {
             Ok(response) => {
                 let (head, body) = response.into_parts();
@@ -101,7 +109,7 @@ impl reactor::Link for Link {
                 Poll::Ready(Ok(head))
             }
             Err(mut error) => {
-                let unsent = error.take_message().map(plain);
+                let unsent = error.take_message().map(|request| plain(request, named.take()));
                 Poll::Ready(Err(Broken { fault: fault(error.error()), unsent }))
             }
         }
@@ -142,9 +150,10 @@ impl reactor::Link for Link {
 }
 
 /// A request as it was before it was handed over.
-fn plain(request: Request<Body>) -> Request<Bytes> {
+fn plain(request: Request<Body>, named: Option<HeaderValue>) -> Request<Bytes> {
     let (mut parts, mut body) = request.into_parts();
     parts.headers.remove(header::HOST);
+    parts.headers.extend(named.map(|host| (header::HOST, host)));
     parts.headers.remove(header::PROXY_AUTHORIZATION);
     let target = parts.uri.path_and_query().cloned();
     parts.uri = target.map(Uri::from).unwrap_or_default();

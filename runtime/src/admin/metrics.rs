@@ -7,7 +7,7 @@ use surefoot_core::event::{Notice, What};
 use surefoot_core::id::Choice;
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{Candidate, Route};
-use surefoot_core::pool::BreakerState;
+use surefoot_core::pool::{BreakerChange, BreakerState};
 use surefoot_core::time::Span;
 use surefoot_core::wire::Format;
 
@@ -158,7 +158,7 @@ impl Metrics {
             What::StreamIncomplete { reason } => self.incomplete.with_label_values(&[provider, reason.as_str()]).inc(),
             What::EmptyResponse { reason } => self.empty.with_label_values(&[provider, model, reason]).inc(),
             What::BreakerOpened(change) | What::BreakerClosed(change) | What::Probe(change) => {
-                let target = candidate.map_or_else(String::new, target_name);
+                let target = changed(route, change).map_or_else(String::new, target_name);
                 self.transitions.with_label_values(&[&target, change.to.as_str()]).inc();
             }
             What::Paced { why, .. } => self.paced.with_label_values(&[why.as_str()]).inc(),
@@ -228,6 +228,12 @@ fn candidate(route: &Route, choice: Choice) -> Option<&Candidate> {
 
 fn candidate_source(route: &Route, choice: Choice) -> &str {
     candidate(route, choice).map_or("", |candidate| &candidate.source_name)
+}
+
+/// The candidate whose breaker changed: not always the one that the notice is about.
+pub fn changed<'r>(route: &'r Route, change: &BreakerChange) -> Option<&'r Candidate> {
+    let choice = route.roster.entries.iter().position(|entry| entry.target == change.target)?;
+    route.candidates.get(choice)
 }
 
 /// The model at the provider; `*` for what passes through.

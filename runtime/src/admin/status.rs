@@ -165,6 +165,7 @@ fn shown(now: Time, decision: &Decision) -> Value {
     json!({
         "ago_ms": now.since(decision.at).as_millis(),
         "call": decision.call.0,
+        "request": decision.request,
         "model": decision.model,
         "event": decision.event,
         "source": decision.source,

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, response};
 use surefoot_core::drive::Host;
-use surefoot_core::event::{Fault, Head, Input, Notice, What, Why};
+use surefoot_core::event::{Action, Fault, Head, Input, Notice, What, Why};
 use surefoot_core::gateway::Tail;
 use surefoot_core::gateway::body::ModelSlot;
 use surefoot_core::gateway::headers::Handling;
-use surefoot_core::id::{AttemptNo, CallId, Choice};
+use surefoot_core::id::{AttemptNo, CallId, Choice, LeaseId};
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{Candidate, Route};
 use surefoot_core::pool::{Op, Reply};
@@ -21,6 +21,7 @@ use surefoot_core::wire::is_relevant_header;
 use super::gate::Place;
 use super::shared::{Shared, Snapshot};
 use crate::reactor::{Alarm, Reactor};
+use crate::trace_file::CallTrace;
 use crate::upstream::{Exchange, News, Order};
 
 /// What the client asked, kept for as long as another attempt may want it.
@@ -54,11 +55,12 @@ pub struct CallHost<R: Reactor> {
     /// Every attempt's head: a final answer may want an earlier one's.
     heads: Vec<(AttemptNo, response::Parts)>,
     place: Arc<Place>,
-    /// Whether a grant may come.
-    queued: bool,
+    /// The lease that stands in line.
+    queued: Option<LeaseId>,
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm<R::Timer>,
+    trace: Option<Box<CallTrace>>,
 }
 
 impl<R: Reactor> CallHost<R> {
@@ -82,10 +84,18 @@ impl<R: Reactor> CallHost<R> {
             unsent: None,
             heads: Vec::new(),
             place: Arc::default(),
-            queued: false,
+            queued: None,
             served: None,
             alarm: Alarm::default(),
+            trace: None,
         }
+    }
+
+    /// Has the call traced.
+    #[must_use]
+    pub fn traced(mut self, trace: Option<CallTrace>) -> CallHost<R> {
+        self.trace = trace.map(Box::new);
+        self
     }
 
     /// What all calls share.
@@ -171,8 +181,13 @@ impl<R: Reactor> Host for CallHost<R> {
 
     fn apply(&mut self, op: &Op) -> Option<Reply> {
         let reply = self.shared.gate.apply(self.shared.clock.now(), op, &self.place);
-        if let Op::Reserve(reserve) = op {
-            self.queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+        match op {
+            Op::Reserve(reserve) => {
+                let queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+                self.queued = queued.then_some(reserve.lease);
+            }
+            Op::Leave { lease } if self.queued == Some(*lease) => self.queued = None,
+            _ => {}
         }
         Some(reply)
     }
@@ -204,10 +219,10 @@ impl<R: Reactor> Host for CallHost<R> {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
-        if self.queued
-            && let Poll::Ready((lease, reply)) = self.place.poll(cx)
+        if let Some(lease) = self.queued
+            && let Poll::Ready(reply) = self.place.poll(lease, cx)
         {
-            self.queued = false;
+            self.queued = None;
             return Poll::Ready(Input::Reply { lease, reply });
         }
         if let Some(attempt) = self.unsent.take() {
@@ -220,6 +235,18 @@ impl<R: Reactor> Host for CallHost<R> {
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>, until: Time) -> Poll<()> {
         self.alarm.poll(cx, self.shared.clock.instant(until))
+    }
+
+    fn record_input(&mut self, now: Time, input: &Input) {
+        if let Some(trace) = &mut self.trace {
+            trace.input(now, input);
+        }
+    }
+
+    fn record_action(&mut self, action: &Action) {
+        if let Some(trace) = &mut self.trace {
+            trace.action(action);
+        }
     }
 }
 

@@ -29,6 +29,7 @@ use self::lifecycle::{Presence, Stage};
 pub use self::reload::World;
 use self::shared::Shared;
 use crate::reactor::{Alarm, Reactor, timeout};
+use crate::trace_file::TraceFileError;
 
 /// How often unused connections are looked at.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -48,6 +49,9 @@ pub enum StartError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// The trace's file cannot be opened.
+    #[error(transparent)]
+    Trace(#[from] TraceFileError),
     /// The system gives no signals.
     #[error("cannot listen for signals: {0}")]
     Signals(#[source] std::io::Error),

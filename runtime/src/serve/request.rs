@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header, request};
 use http_body::Body;
-use surefoot_core::call::Call;
+use surefoot_core::call::{Call, Judge};
 use surefoot_core::drive::{Drive, Step};
 use surefoot_core::event::End;
 use surefoot_core::gateway::body::ModelSlot;
@@ -164,9 +164,11 @@ impl<R: Reactor> Arrived<R> {
         let on_disconnect = snapshot.gateway.config().server.on_client_disconnect;
         let started = shared.clock.now();
         let route = plan.route.clone();
-        let machine = Call::new(plan, call, seed, started).with_request_id(&request_id);
+        let trace = shared.trace().and_then(|file| file.begin(&plan, call, seed, started, &request_id));
+        let judge = if trace.is_some() { Judge::Telling } else { Judge::Live };
+        let machine = Call::new(plan, call, seed, started).with_request_id(&request_id).with_judge(judge);
         let asked = Asked { request_id, method: parts.method.clone(), headers, tail, body, slot };
-        let host = CallHost::new(shared, snapshot, asked, call, route);
+        let host = CallHost::new(shared, snapshot, asked, call, route).traced(trace);
         let mut running = Running::new(Drive::new(machine, host), started, on_disconnect, busy, permit);
         loop {
             match poll_fn(|cx| running.poll_step(cx)).await {
