@@ -8,10 +8,10 @@ use http::uri::{Authority, Scheme, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use surefoot_core::event::Fault;
-use surefoot_runtime::upstream::{Origin, trusted_roots};
+use surefoot_runtime::upstream::{Origin, tls_config, trusted_roots};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
@@ -47,7 +47,7 @@ impl Connector {
 
     /// Reads the trusted roots now and not at the first request.
     pub fn warm_tls(&self) {
-        self.tls.get_or_init(|| TlsConnector::from(Arc::new(tls_config(trusted_roots()))));
+        self.tls.get_or_init(|| TlsConnector::from(Arc::new(tls_config(trusted_roots(), true))));
     }
 
     /// Trusts these roots alone.
@@ -56,7 +56,7 @@ impl Connector {
     ///
     /// The roots, when TLS was set up before.
     pub fn trust(&self, roots: RootCertStore) -> Result<(), RootCertStore> {
-        let config = tls_config(roots.clone());
+        let config = tls_config(roots.clone(), true);
         self.tls.set(TlsConnector::from(Arc::new(config))).map_err(|_| roots)
     }
 
@@ -152,16 +152,6 @@ fn with_port(uri: Uri) -> Uri {
     let mut parts = uri.clone().into_parts();
     parts.authority = uri.host().and_then(|host| format!("{host}:{default}").parse().ok());
     Uri::from_parts(parts).unwrap_or(uri)
-}
-
-fn tls_config(roots: RootCertStore) -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // The versions are the provider's own, so this cannot fail; falling back to the process default would be as good.
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
-    let builder = builder.unwrap_or_else(|_| ClientConfig::builder());
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    config
 }
 
 #[cfg(test)]

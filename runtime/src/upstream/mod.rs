@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub use coding::OPENED_MAX;
 pub use exchange::{Exchange, News, Order};
-pub use origin::{Origin, trusted_roots};
+pub use origin::{Origin, tls_config, trusted_roots};
 
 use crate::reactor::{Link, Reactor};
 

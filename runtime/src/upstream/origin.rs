@@ -1,7 +1,9 @@
 //! Where connections go, and whom they trust there.
 
+use std::sync::Arc;
+
 use http::uri::{Authority, Scheme, Uri};
-use rustls::RootCertStore;
+use rustls::{ClientConfig, RootCertStore};
 
 /// Where connections go: scheme, host and port of a base URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +39,18 @@ pub fn trusted_roots() -> RootCertStore {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
     roots
+}
+
+/// How TLS is spoken with upstreams: by these roots, over HTTP/2 where the adapter and the server can both.
+pub fn tls_config(roots: RootCertStore, h2: bool) -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // The versions are the provider's own, so this cannot fail; falling back to the process default would be as good.
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.unwrap_or_else(|_| ClientConfig::builder());
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    let spoken: &[&[u8]] = if h2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = spoken.iter().map(|name| name.to_vec()).collect();
+    config
 }
 
 #[cfg(test)]
