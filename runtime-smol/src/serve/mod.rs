@@ -2,6 +2,8 @@
 
 mod connection;
 mod incoming;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
