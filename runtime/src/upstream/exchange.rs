@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::uri::Uri;
 use http::{HeaderMap, Method, Request, header, response};
 use surefoot_core::event::Fault;
@@ -18,6 +18,10 @@ use crate::reactor::{Link, Reactor, timeout};
 
 /// What is left of a finished answer is read away up to here, so that its connection can serve again.
 const DRAIN_BYTES: usize = 64 << 10;
+/// Pieces of a body that are there at once are handed on together up to this size; longer ones go as they are.
+const JOIN_BYTES: usize = 8 << 10;
+/// As [`JOIN_BYTES`], in pieces: a body that comes byte by byte must not keep the others waiting.
+const JOIN_PIECES: usize = 256;
 /// As [`DRAIN_BYTES`], in time.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
@@ -58,6 +62,15 @@ pub struct Exchange<R: Reactor> {
     inspect: bool,
     connect: Option<Duration>,
     decoder: Option<Decoder>,
+    /// What was found behind the bytes handed out last.
+    behind: Option<Behind>,
+}
+
+/// The end of a body, one way or the other.
+#[derive(Copy, Clone, Debug)]
+enum Behind {
+    End,
+    Fault(Fault),
 }
 
 type Dial<L> = Pin<Box<dyn Future<Output = Result<L, Fault>> + Send>>;
@@ -77,7 +90,7 @@ impl<R: Reactor> Exchange<R> {
         *request.uri_mut() = order.target;
         *request.headers_mut() = order.headers;
         let stage = begin(&upstream, request, order.connect);
-        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None }
+        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None, behind: None }
     }
 
     /// The next news. After [`News::End`] and [`News::Fault`] there is none.
@@ -92,16 +105,9 @@ impl<R: Reactor> Exchange<R> {
                     Some(news) => news,
                     None => continue,
                 },
-                Stage::Reading { link } => match std::task::ready!(link.poll_chunk(cx)) {
-                    Some(Ok(bytes)) => match self.opened(bytes) {
-                        Some(news) => news,
-                        None => continue,
-                    },
-                    Some(Err(fault)) => News::Fault(fault),
-                    None => match self.closed() {
-                        Some(news) => return Poll::Ready(news),
-                        None => News::End,
-                    },
+                Stage::Reading { .. } => match std::task::ready!(self.poll_reading(cx)) {
+                    Some(news) => news,
+                    None => continue,
                 },
                 Stage::Over => return Poll::Pending,
             };
@@ -131,7 +137,12 @@ impl<R: Reactor> Exchange<R> {
     fn poll_rest(&mut self, cx: &mut Context<'_>, left: &mut usize) -> Poll<()> {
         loop {
             let Stage::Reading { link } = &mut self.stage else { return Poll::Ready(()) };
-            match std::task::ready!(link.poll_chunk(cx)) {
+            let next = match self.behind {
+                None => std::task::ready!(link.poll_chunk(cx)),
+                Some(Behind::End) => None,
+                Some(Behind::Fault(_)) => return Poll::Ready(()),
+            };
+            match next {
                 Some(Ok(bytes)) if bytes.len() <= *left => *left -= bytes.len(),
                 None => {
                     self.put_back();
@@ -173,6 +184,29 @@ impl<R: Reactor> Exchange<R> {
         }
     }
 
+    /// The next bytes: everything that is there already, up to a bound. Events that came together go on together: each
+    /// piece on its own would go through every layer from here to the client's socket.
+    fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
+        let Stage::Reading { link } = &mut self.stage else { return Poll::Ready(None) };
+        let mut joined = Joined::default();
+        while self.behind.is_none() && joined.wants_more() {
+            match link.poll_chunk(cx) {
+                Poll::Ready(Some(Ok(bytes))) => joined.push(bytes),
+                Poll::Ready(Some(Err(fault))) => self.behind = Some(Behind::Fault(fault)),
+                Poll::Ready(None) => self.behind = Some(Behind::End),
+                Poll::Pending if joined.pieces == 0 => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        if joined.pieces > 0 {
+            return Poll::Ready(self.opened(joined.into_bytes()));
+        }
+        Poll::Ready(Some(match self.behind {
+            Some(Behind::Fault(fault)) => News::Fault(fault),
+            _ => self.closed().unwrap_or(News::End),
+        }))
+    }
+
     fn answered(&mut self, head: response::Parts) -> News {
         if let Stage::Waiting { link, .. } = std::mem::replace(&mut self.stage, Stage::Over) {
             self.stage = Stage::Reading { link };
@@ -203,10 +237,7 @@ impl<R: Reactor> Exchange<R> {
     fn closed(&mut self) -> Option<News> {
         match self.decoder.take()?.finish() {
             Ok(bytes) => (!bytes.is_empty()).then_some(News::Chunk(bytes)),
-            Err(fault) => {
-                self.stage = Stage::Over;
-                Some(News::Fault(fault))
-            }
+            Err(fault) => Some(News::Fault(fault)),
         }
     }
 
@@ -226,6 +257,37 @@ impl<R: Reactor> fmt::Debug for Exchange<R> {
             Stage::Over => "over",
         };
         f.debug_struct("Exchange").field("origin", &self.upstream.origin).field("stage", &stage).finish_non_exhaustive()
+    }
+}
+
+/// Pieces of a body put together. The first is kept as it is: most often it stays the only one.
+#[derive(Default)]
+struct Joined {
+    first: Bytes,
+    all: BytesMut,
+    pieces: usize,
+}
+
+impl Joined {
+    fn wants_more(&self) -> bool {
+        self.first.len() < JOIN_BYTES && self.all.len() < JOIN_BYTES && self.pieces < JOIN_PIECES
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.pieces += 1;
+        if self.pieces == 1 {
+            self.first = bytes;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.reserve(JOIN_BYTES);
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&bytes);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.freeze() }
     }
 }
 
