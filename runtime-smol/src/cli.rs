@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use surefoot_core::policy::config::Config;
 use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
 use surefoot_runtime::logging;
 
@@ -33,9 +34,30 @@ pub fn run() -> ExitCode {
     };
     let code = match arguments.command {
         Command::Serve(argument) => run_serve(&argument),
-        Command::Check(argument) => argument.check(),
+        Command::Check(argument) => run_check(&argument),
     };
     ExitCode::from(code)
+}
+
+fn run_check(argument: &ConfigArgument) -> u8 {
+    match argument.check() {
+        Ok(config) => {
+            absent(&config).for_each(|what| println!("note: {what}"));
+            GOOD
+        }
+        Err(code) => code,
+    }
+}
+
+/// What a configuration asks for and this binary does not have.
+fn absent(config: &Config) -> impl Iterator<Item = &'static str> {
+    let shared = config.state.url.is_some().then_some(
+        "state.url: surefoot-smol shares no gate with other gateways and keeps its own; run surefoot where they must share one",
+    );
+    let otlp = std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").filter(|endpoint| !endpoint.is_empty());
+    let telemetry =
+        otlp.map(|_| "OTEL_EXPORTER_OTLP_ENDPOINT: surefoot-smol sends no OpenTelemetry data; run surefoot for it");
+    shared.into_iter().chain(telemetry)
 }
 
 fn run_serve(argument: &ConfigArgument) -> u8 {
@@ -44,6 +66,7 @@ fn run_serve(argument: &ConfigArgument) -> u8 {
         Err(code) => return code,
     };
     logging::init("info");
+    absent(&config).for_each(|what| tracing::warn!("{what}"));
     let tasks = Tasks::default();
     match tasks.run(serve::serve(config, origin, tasks.clone())) {
         Ok(Ok(())) => GOOD,

@@ -35,7 +35,7 @@ pub fn run() -> ExitCode {
     };
     let code = match arguments.command {
         Command::Serve(argument) => run_serve(&argument),
-        Command::Check(argument) => argument.check(),
+        Command::Check(argument) => argument.check().map_or_else(|code| code, |_| GOOD),
         Command::Mock(arguments) => run_mock(arguments),
         Command::Demo(arguments) => run_demo(&arguments),
     };

@@ -38,15 +38,15 @@ impl ConfigArgument {
         }
     }
 
-    /// Says of the configuration that it is good, or why not; the exit code.
-    pub fn check(&self) -> u8 {
-        match self.load() {
-            Ok((config, origin)) => {
-                println!("{origin}: good: {} providers, {} models", config.providers.len(), config.models.len());
-                GOOD
-            }
-            Err(code) => code,
-        }
+    /// Says of the configuration that it is good, or why not.
+    ///
+    /// # Errors
+    ///
+    /// [`MISUSED`].
+    pub fn check(&self) -> Result<Config, u8> {
+        let (config, origin) = self.load()?;
+        println!("{origin}: good: {} providers, {} models", config.providers.len(), config.models.len());
+        Ok(config)
     }
 }
 
