@@ -37,7 +37,7 @@ pub fn run() -> ExitCode {
         Command::Serve(argument) => run_serve(&argument),
         Command::Check(argument) => argument.check().map_or_else(|code| code, |_| GOOD),
         Command::Mock(arguments) => run_mock(arguments),
-        Command::Demo(arguments) => run_demo(&arguments),
+        Command::Demo(arguments) => run_demo(arguments),
     };
     ExitCode::from(code)
 }
@@ -72,14 +72,14 @@ fn run_mock(arguments: mock::MockArgs) -> u8 {
     }
 }
 
-fn run_demo(arguments: &demo::DemoArgs) -> u8 {
+fn run_demo(arguments: demo::DemoArgs) -> u8 {
     // The show is on stdout; what a gateway logs among such providers would bury it.
     logging::init("error");
     match runtime() {
-        Ok(runtime) => match runtime.block_on(demo::run(arguments, std::io::stdout())) {
-            Ok(tally) if tally.failed() == 0 => GOOD,
-            Ok(_) => FAILED,
-            Err(error) => complain(&error, MISUSED),
+        Ok(runtime) => match runtime.block_on(demo::run(arguments)) {
+            Ok(()) => GOOD,
+            Err(error @ demo::DemoError::Gateway(_)) => complain(&error, MISUSED),
+            Err(error) => complain(&error, FAILED),
         },
         Err(error) => complain(&error, FAILED),
     }

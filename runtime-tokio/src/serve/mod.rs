@@ -7,6 +7,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use hyper_util::client::proxy::matcher::Matcher;
 use surefoot_core::policy::config::Config;
 pub use surefoot_runtime::serve::StartError;
 use surefoot_runtime::serve::{ClientSide, announce, discovery, drain, listen, sweep};
@@ -16,6 +17,7 @@ use crate::admin::AdminSide;
 use crate::config_file::Origin;
 use crate::reactor::Tokio;
 use crate::trace_file::TraceFile;
+use crate::upstream::Connector;
 
 /// What snapshots are made of, and what they are made into.
 pub type World = surefoot_runtime::serve::World<Tokio>;
@@ -31,12 +33,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the listeners. Must be called within a tokio runtime.
+    /// Opens the listeners. Must be called within a tokio runtime. Providers are reached through the proxies that the
+    /// environment names (`HTTP_PROXY` and its kin).
     ///
     /// # Errors
     ///
     /// An address that cannot be taken.
     pub fn open(config: Config) -> Result<Server, StartError> {
+        Server::open_on(config, Tokio::from_env())
+    }
+
+    /// The same, for providers that are all on this machine: no proxy is heeded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::open`].
+    pub fn open_direct(config: Config) -> Result<Server, StartError> {
+        Server::open_on(config, Tokio::new(Connector::new(Matcher::builder().build())))
+    }
+
+    fn open_on(config: Config, reactor: Tokio) -> Result<Server, StartError> {
         let clients = open(config.server.listen)?;
         let admin = config.server.admin_listen.map(open).transpose()?;
         let trace = TraceFile::open(&config.trace)?;
@@ -45,7 +61,7 @@ impl Server {
                 "state.url: a store shared by several gateways is not served yet; this one keeps its own gate"
             );
         }
-        let world = Arc::new(World::new(config, Tokio::from_env()));
+        let world = Arc::new(World::new(config, reactor));
         world.shared().set_trace(trace);
         Ok(Server { world, clients, admin })
     }
