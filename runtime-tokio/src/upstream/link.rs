@@ -1,9 +1,9 @@
 //! One HTTP connection: HTTP/1 driven by whoever uses it, HTTP/2 shared and driven by a task of its own.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
@@ -237,7 +237,13 @@ impl H1 {
     /// Whether it is at rest between two requests and still open. Forgets the last user's waker.
     fn is_usable(&mut self) -> bool {
         self.relay.forget();
-        self.run(&mut Context::from_waker(Waker::noop()));
+        // Without a budget: one that is used up makes every socket look silent, a closed one too, and whoever looks at
+        // many connections in a row uses it up.
+        let look = pin!(tokio::task::unconstrained(poll_fn(|cx| {
+            self.run(cx);
+            Poll::Ready(())
+        })));
+        let _ = look.poll(&mut Context::from_waker(Waker::noop()));
         self.machine.is_some() && self.sender.is_ready()
     }
 }
