@@ -189,11 +189,19 @@ fn a_connection_is_not_kept_when_either_side_is_not_done_with_it() {
 #[test]
 fn a_kept_connection_that_was_closed_is_not_used() {
     let (listener, upstream) = listener();
-    let peer = answering(listener, 4, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    let (close, closed) = std::sync::mpsc::channel();
+    let peer = thread::spawn(move || {
+        for _ in 0..4 {
+            let mut stream = listener.accept().unwrap().0;
+            request(&mut stream).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            drop(stream);
+            close.send(()).unwrap();
+        }
+    });
     for _ in 0..4 {
         assert_eq!(told(&mut Exchange::start(upstream.clone(), order(true))), (200, b"ok".to_vec(), None));
-        // Loopback: the peer's end is there as soon as its thread has dropped the socket.
-        thread::sleep(Duration::from_millis(20));
+        closed.recv().unwrap();
     }
     peer.join().unwrap();
 }
