@@ -13,10 +13,19 @@ pub struct Runtime {
     pub binary: &'static str,
     /// The environment variable that names another build of it.
     pub variable: &'static str,
+    /// The HTTP that it prefers towards providers, as the upstreams here tell it.
+    pub http: &'static str,
 }
 
 /// The gateway that people run.
-pub const TOKIO: Runtime = Runtime { name: "tokio", binary: "surefoot", variable: "SUREFOOT_BIN" };
+pub const TOKIO: Runtime = Runtime { name: "tokio", binary: "surefoot", variable: "SUREFOOT_BIN", http: "h2" };
+
+/// The same data plane on smol.
+pub const SMOL: Runtime =
+    Runtime { name: "smol", binary: "surefoot-smol", variable: "SUREFOOT_SMOL_BIN", http: "http/1.1" };
+
+/// All of them.
+pub const RUNTIMES: [&Runtime; 2] = [&TOKIO, &SMOL];
 
 impl Runtime {
     /// The path of the binary, built first unless its variable names one.

@@ -11,7 +11,7 @@ use surefoot_core::time::Span;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::admin::metrics::changed;
-use crate::serve::shared::Watch;
+use surefoot_runtime::serve::shared::Watch;
 
 /// How the request ids of the demo's own calls begin.
 pub(super) const OURS: &str = "demo-";

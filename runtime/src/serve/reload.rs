@@ -1,28 +1,29 @@
 //! The configuration in force and the models known, and how both change: whole or not at all (F1, F14).
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyper_util::client::proxy::matcher::Matcher;
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
 use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::policy::config::Config;
 use surefoot_core::pool::Pool;
 use surefoot_core::time::Time;
-use tokio::sync::Notify;
 
 use super::gate::Gate;
+use super::lifecycle::Bell;
 use super::shared::{Clock, Shared, Snapshot};
 use crate::config_file::Origin;
+use crate::reactor::Reactor;
 use crate::trace_file::TraceFile;
-use crate::upstream::{Connector, Upstreams};
+use crate::upstream::Upstreams;
 
 /// What snapshots are made of, and what they are made into.
 #[derive(Debug)]
-pub struct World {
-    shared: Arc<Shared>,
+pub struct World<R: Reactor> {
+    shared: Arc<Shared<R>>,
     made_of: Mutex<MadeOf>,
     /// The inventory has other questions than before.
-    changed: Notify,
+    changed: Bell,
 }
 
 #[derive(Debug)]
@@ -31,22 +32,22 @@ struct MadeOf {
     inventory: Inventory,
 }
 
-impl World {
-    /// The world of a configuration, its providers reached through these proxies.
-    pub fn new(config: Config, proxies: Matcher) -> World {
+impl<R: Reactor> World<R> {
+    /// The world of a configuration.
+    pub fn new(config: Config, reactor: R) -> World<R> {
         let config = Arc::new(config);
         let clock = Clock::start();
         let inventory = Inventory::new(&config, clock.now());
         let mut pool = Pool::new(pool_settings(&config));
         let gateway = Gateway::build(config.clone(), &inventory, &mut pool);
-        let upstreams = Upstreams::new(Connector::new(proxies));
+        let upstreams = Upstreams::new(reactor);
         let snapshot = Snapshot::new(gateway, &upstreams);
         let shared = Arc::new(Shared::new(clock, Gate::new(pool), upstreams, snapshot));
-        World { shared, made_of: Mutex::new(MadeOf { config, inventory }), changed: Notify::new() }
+        World { shared, made_of: Mutex::new(MadeOf { config, inventory }), changed: Bell::default() }
     }
 
     /// What all calls share.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<Shared<R>> {
         &self.shared
     }
 
@@ -101,7 +102,7 @@ impl World {
         *made_of = MadeOf { config, inventory };
         self.rebuild(&made_of);
         drop(made_of);
-        self.changed.notify_one();
+        self.changed.ring();
         Ok(())
     }
 
@@ -112,7 +113,7 @@ impl World {
     }
 
     /// The model lists to be fetched now, and the snapshot that says where.
-    pub fn due(&self) -> (Vec<Fetch>, Arc<Snapshot>, Time) {
+    pub fn due(&self) -> (Vec<Fetch>, Arc<Snapshot<R>>, Time) {
         let mut made_of = self.made_of();
         let due = made_of.inventory.begin_due(self.shared.clock.now());
         (due, self.shared.snapshot(), made_of.inventory.next_due())
@@ -129,7 +130,7 @@ impl World {
             self.rebuild(&made_of);
         }
         drop(made_of);
-        self.changed.notify_one();
+        self.changed.ring();
     }
 
     /// Looks at the inventory.
@@ -139,13 +140,14 @@ impl World {
 
     /// Ready when the inventory has other questions than before.
     pub async fn changed(&self) {
-        self.changed.notified().await;
+        poll_fn(|cx| self.changed.poll(cx)).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reactor::still::Still;
     use serde_json::json;
     use surefoot_core::policy::config;
 
@@ -159,9 +161,9 @@ mod tests {
         config::read(&tree, &|_| None).unwrap()
     }
 
-    #[tokio::test]
-    async fn a_new_configuration_is_taken_whole_or_not_at_all() {
-        let world = World::new(config(json!({"listen": "127.0.0.1:4000"}), "old"), Matcher::from_env());
+    #[test]
+    fn a_new_configuration_is_taken_whole_or_not_at_all() {
+        let world = World::new(config(json!({"listen": "127.0.0.1:4000"}), "old"), Still);
         let kept = world.shared().snapshot();
         for server in
             [json!({"listen": "127.0.0.1:4002"}), json!({"listen": "127.0.0.1:4000", "admin_listen": "127.0.0.1:4003"})]

@@ -1,11 +1,10 @@
 //! Running, draining, ending (M10): who is still here, and how they hear that it is time to go.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
-
-use tokio::sync::Notify;
+use std::task::{Context, Poll, Waker};
 
 /// What the process is at.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +24,7 @@ pub struct Lifecycle {
     calls: AtomicUsize,
     next: AtomicU64,
     present: Mutex<HashMap<u64, Arc<Presence>>>,
-    emptied: Notify,
+    emptied: Bell,
 }
 
 /// A connection, or a call without one: what is waited for at the end.
@@ -69,12 +68,8 @@ impl Lifecycle {
 
     /// Ready when nobody is left.
     pub async fn empty(&self) {
-        loop {
-            let emptied = self.emptied.notified();
-            if lock(&self.present).is_empty() {
-                return;
-            }
-            emptied.await;
+        while !lock(&self.present).is_empty() {
+            poll_fn(|cx| self.emptied.poll(cx)).await;
         }
     }
 
@@ -111,7 +106,7 @@ impl Drop for Present {
         let mut present = lock(&self.life.present);
         present.remove(&self.id);
         if present.is_empty() {
-            self.life.emptied.notify_waiters();
+            self.life.emptied.ring();
         }
     }
 }
@@ -189,12 +184,42 @@ impl Drop for CallPermit {
     }
 }
 
+/// Wakes one waiter. A ring that nobody waits for is kept for the next who does.
+#[derive(Debug, Default)]
+pub(super) struct Bell(Mutex<(bool, Option<Waker>)>);
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        let mut inner = lock(&self.0);
+        inner.0 = true;
+        if let Some(waker) = inner.1.take() {
+            drop(inner);
+            waker.wake();
+        }
+    }
+
+    /// Ready once for one ring or several. Of several waiters only the last is woken.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inner = lock(&self.0);
+        if std::mem::take(&mut inner.0) {
+            return Poll::Ready(());
+        }
+        match &mut inner.1 {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => inner.1 = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::*;
 
     #[test]
@@ -208,21 +233,18 @@ mod tests {
         assert_eq!(life.calls(), 0);
     }
 
-    #[tokio::test]
-    async fn everybody_is_waited_for_and_the_stage_never_goes_back() {
+    #[test]
+    fn everybody_is_waited_for_and_the_stage_never_goes_back() {
         let life = Arc::new(Lifecycle::default());
         let (one, two) = (life.join(), life.join());
         life.enter(Stage::Cutting);
         life.enter(Stage::Draining);
         assert_eq!(life.stage(), Stage::Cutting);
-        let waiting = tokio::spawn({
-            let life = life.clone();
-            async move { life.empty().await }
-        });
+        let mut waiting = pin!(life.empty());
+        let mut cx = Context::from_waker(Waker::noop());
         drop(one);
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
         drop(two);
-        waiting.await.unwrap();
+        assert!(waiting.as_mut().poll(&mut cx).is_ready());
     }
 }

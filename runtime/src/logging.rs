@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 use crate::admin::metrics::{changed, target_name};
 
 /// Starts logging, at `default` where `RUST_LOG` says nothing. Stdout stays free for what scripts wait for.
-pub(crate) fn init(default: &str) {
+pub fn init(default: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     // Colours are for people: in a file or a pipe they are rubbish between the fields.
     let ansi = std::io::stderr().is_terminal();
@@ -19,7 +19,7 @@ pub(crate) fn init(default: &str) {
 }
 
 /// Logs one notice of a call (F18); `request` is the id that the client was given.
-pub(crate) fn notice(call: CallId, request: &str, route: &Route, notice: &Notice) {
+pub fn notice(call: CallId, request: &str, route: &Route, notice: &Notice) {
     let name = |choice| source_of(route, choice);
     let source = notice.choice.map_or("", name);
     let attempt = notice.attempt.map(|attempt| attempt.0);

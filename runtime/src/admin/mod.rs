@@ -11,28 +11,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
 
 use self::metrics::TargetGauges;
+use crate::reactor::Reactor;
+use crate::serve::Respond;
 use crate::serve::World;
 use crate::serve::body::ReplyBody;
-use crate::serve::connection::Respond;
 use crate::serve::lifecycle::Presence;
 
 /// The status page: one file, no requests but `/status`.
 const PAGE: &str = include_str!("page.html");
 
 /// What answers on the admin address.
-#[derive(Clone, Debug)]
-pub struct AdminSide(Arc<World>);
+#[derive(Debug)]
+pub struct AdminSide<R: Reactor>(Arc<World<R>>);
 
-impl AdminSide {
+impl<R: Reactor> Clone for AdminSide<R> {
+    fn clone(&self) -> AdminSide<R> {
+        AdminSide(self.0.clone())
+    }
+}
+
+impl<R: Reactor> AdminSide<R> {
     /// The admin side of a world.
-    pub fn new(world: Arc<World>) -> AdminSide {
+    pub fn new(world: Arc<World<R>>) -> AdminSide<R> {
         AdminSide(world)
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<ReplyBody> {
+    fn answer(&self, method: &Method, path: &str) -> Response<ReplyBody<R>> {
         if !matches!(*method, Method::GET | Method::HEAD) {
             let mut response = page(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", "use GET\n");
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -66,14 +72,14 @@ impl AdminSide {
     }
 }
 
-impl Respond for AdminSide {
-    type Body = ReplyBody;
+impl<R: Reactor, B: Send> Respond<B> for AdminSide<R> {
+    type Body = ReplyBody<R>;
 
     fn respond(
         &self,
-        request: Request<Incoming>,
+        request: Request<B>,
         presence: Arc<Presence>,
-    ) -> impl Future<Output = Response<ReplyBody>> + Send + 'static {
+    ) -> impl Future<Output = Response<ReplyBody<R>>> + Send + 'static {
         let _busy = presence.begin();
         let response = self.answer(request.method(), request.uri().path());
         std::future::ready(response)
@@ -84,7 +90,7 @@ impl Respond for AdminSide {
     }
 }
 
-fn page(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<ReplyBody> {
+fn page<R: Reactor>(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<ReplyBody<R>> {
     let mut response = Response::new(ReplyBody::Whole(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

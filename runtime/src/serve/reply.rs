@@ -11,12 +11,13 @@ use surefoot_core::gateway::render::Served;
 use super::body::{CallBody, ReplyBody};
 use super::host::CallHost;
 use super::running::Running;
+use crate::reactor::Reactor;
 
 /// What stands for a key that an upstream's header repeats.
 const MASK: &[u8] = b"***";
 
 /// An answer of the gateway's own.
-pub(super) fn local(answer: gateway::Answer) -> Response<ReplyBody> {
+pub(super) fn local<R: Reactor>(answer: gateway::Answer) -> Response<ReplyBody<R>> {
     let mut response = Response::new(ReplyBody::Whole(answer.body));
     *response.status_mut() = status(answer.status);
     let headers = response.headers_mut();
@@ -26,7 +27,7 @@ pub(super) fn local(answer: gateway::Answer) -> Response<ReplyBody> {
 }
 
 /// The head of a committed attempt, and the rest of its call as the body.
-pub(super) fn committed(mut running: Box<Running>, commit: &Commit) -> Response<ReplyBody> {
+pub(super) fn committed<R: Reactor>(mut running: Box<Running<R>>, commit: &Commit) -> Response<ReplyBody<R>> {
     let attempts = running.attempts();
     let mut headers = HeaderMap::new();
     let mut code = StatusCode::OK;
@@ -55,7 +56,7 @@ pub(super) fn committed(mut running: Box<Running>, commit: &Commit) -> Response<
 }
 
 /// The answer of a call in which nothing was committed.
-pub(super) fn answered(running: &Running, answer: &Answer) -> Response<ReplyBody> {
+pub(super) fn answered<R: Reactor>(running: &Running<R>, answer: &Answer) -> Response<ReplyBody<R>> {
     let mut headers = HeaderMap::new();
     if let Some(host) = running.host() {
         let head = answer.head.and_then(|attempt| host.head(attempt));
@@ -84,14 +85,14 @@ pub(super) fn answered(running: &Running, answer: &Answer) -> Response<ReplyBody
 }
 
 /// For nobody: the client is gone.
-pub(super) fn nothing() -> Response<ReplyBody> {
+pub(super) fn nothing<R: Reactor>() -> Response<ReplyBody<R>> {
     let mut response = Response::new(ReplyBody::Whole(Bytes::new()));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     response
 }
 
-fn upstream_headers(
-    host: &CallHost,
+fn upstream_headers<R: Reactor>(
+    host: &CallHost<R>,
     sent: &HeaderMap,
     choice: surefoot_core::id::Choice,
     handling: Handling,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header, request};
-use hyper::body::Incoming;
+use http_body::Body;
 use surefoot_core::call::{Call, Judge};
 use surefoot_core::drive::{Drive, Step};
 use surefoot_core::event::End;
@@ -24,14 +24,15 @@ use super::lifecycle::{Busy, CallPermit, Presence, Stage};
 use super::reply;
 use super::running::Running;
 use super::shared::{Shared, Snapshot};
+use crate::reactor::Reactor;
 
 /// The model of requests that no model of ours answers, in metrics.
 const NO_MODEL: &str = "unknown";
 
 /// A request with what its answer needs.
-struct Arrived {
-    shared: Arc<Shared>,
-    snapshot: Arc<Snapshot>,
+struct Arrived<R: Reactor> {
+    shared: Arc<Shared<R>>,
+    snapshot: Arc<Snapshot<R>>,
     busy: Busy,
     parts: request::Parts,
     call: CallId,
@@ -41,11 +42,14 @@ struct Arrived {
 }
 
 /// Answers a request.
-pub(super) async fn respond(
-    shared: Arc<Shared>,
-    request: Request<Incoming>,
+pub(super) async fn respond<R: Reactor, B>(
+    shared: Arc<Shared<R>>,
+    request: Request<B>,
     presence: Arc<Presence>,
-) -> Response<ReplyBody> {
+) -> Response<ReplyBody<R>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     let busy = presence.begin();
     let snapshot = shared.snapshot();
     let (parts, body) = request.into_parts();
@@ -65,7 +69,7 @@ pub(super) async fn respond(
     }
 }
 
-fn route(snapshot: &Snapshot, parts: &request::Parts, seed: u64) -> (Routed, String, Dialect) {
+fn route<R: Reactor>(snapshot: &Snapshot<R>, parts: &request::Parts, seed: u64) -> (Routed, String, Dialect) {
     let header = |name: &str| text_of(&parts.headers, name);
     let request_id = headers::request_id(header("x-request-id"), seed);
     let head = RequestHead {
@@ -84,10 +88,15 @@ fn text_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// The request came to nothing: its answer, and what is left of it for the books. Boxed: it is the rare way.
-type Refusal = (Box<Arrived>, Answer);
+type Refusal<R> = (Box<Arrived<R>>, Answer);
 
-impl Arrived {
-    async fn take_call(self, operation: Operation, tail: Tail, body: Incoming) -> Result<Response<ReplyBody>, Refusal> {
+impl<R: Reactor> Arrived<R> {
+    async fn take_call(
+        self,
+        operation: Operation,
+        tail: Tail,
+        body: impl Body<Data = Bytes> + Unpin,
+    ) -> Result<Response<ReplyBody<R>>, Refusal<R>> {
         let (arrived, permit, body) = self.admit(body).await?;
         let content_type = text_of(&arrived.parts.headers, header::CONTENT_TYPE.as_str());
         let coding = text_of(&arrived.parts.headers, header::CONTENT_ENCODING.as_str());
@@ -98,13 +107,18 @@ impl Arrived {
         }
     }
 
-    async fn take_pass(self, plan: Plan, tail: Tail, body: Incoming) -> Result<Response<ReplyBody>, Refusal> {
+    async fn take_pass(
+        self,
+        plan: Plan,
+        tail: Tail,
+        body: impl Body<Data = Bytes> + Unpin,
+    ) -> Result<Response<ReplyBody<R>>, Refusal<R>> {
         let (arrived, permit, body) = self.admit(body).await?;
         Ok(arrived.run(plan, tail, None, body, permit).await)
     }
 
     /// Takes a call in: its place among the calls in flight, and its body.
-    async fn admit(self, body: Incoming) -> Result<(Arrived, CallPermit, Bytes), Refusal> {
+    async fn admit(self, body: impl Body<Data = Bytes> + Unpin) -> Result<(Arrived<R>, CallPermit, Bytes), Refusal<R>> {
         let server = &self.snapshot.gateway.config().server;
         let (max, stall) = (server.max_body_bytes, stall(server.client_stall));
         if self.shared.life.stage() != Stage::Running {
@@ -115,7 +129,7 @@ impl Arrived {
             let answer = Answer::busy(self.dialect, &self.request_id);
             return Err((Box::new(self), answer));
         };
-        match body::collect(body, max, stall).await {
+        match body::collect::<R, _>(body, max, stall).await {
             Ok(body) => Ok((self, permit, body)),
             Err(refused) => {
                 let answer = match refused {
@@ -130,7 +144,7 @@ impl Arrived {
         }
     }
 
-    fn refuse(self: Box<Self>, format: Format, answer: Answer) -> Response<ReplyBody> {
+    fn refuse(self: Box<Self>, format: Format, answer: Answer) -> Response<ReplyBody<R>> {
         let outcome = Outcome::RequestRejected;
         self.shared.metrics.call_ended(NO_MODEL, format, answer.status, outcome, surefoot_core::time::Span::ZERO);
         reply::local(answer)
@@ -143,7 +157,7 @@ impl Arrived {
         slot: Option<ModelSlot>,
         body: Bytes,
         permit: CallPermit,
-    ) -> Response<ReplyBody> {
+    ) -> Response<ReplyBody<R>> {
         let Arrived { shared, snapshot, busy, parts, call, seed, request_id, .. } = self;
         let handling = if slot.is_some() { Handling::Inspected } else { Handling::Raw };
         let headers = passing(&parts.headers, handling);
@@ -172,7 +186,7 @@ impl Arrived {
 }
 
 /// An answer without a body is sent when its call is at its end: nobody polls such a body.
-async fn without_body(response: Response<ReplyBody>, method: &Method) -> Response<ReplyBody> {
+async fn without_body<R: Reactor>(response: Response<ReplyBody<R>>, method: &Method) -> Response<ReplyBody<R>> {
     let status = response.status().as_u16();
     if *method != Method::HEAD && !matches!(status, 100..=199 | 204 | 304) {
         return response;

@@ -1,6 +1,5 @@
-//! What a call's decisions do here: the tokio side of [`Drive`](surefoot_core::drive::Drive).
+//! What a call's decisions do here: an adapter's side of [`Drive`](surefoot_core::drive::Drive).
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,10 +17,10 @@ use surefoot_core::policy::{Candidate, Route};
 use surefoot_core::pool::{Op, Reply};
 use surefoot_core::time::Time;
 use surefoot_core::wire::is_relevant_header;
-use tokio::time::{Instant, Sleep};
 
 use super::gate::Place;
 use super::shared::{Shared, Snapshot};
+use crate::reactor::{Alarm, Reactor};
 use crate::trace_file::CallTrace;
 use crate::upstream::{Exchange, News, Order};
 
@@ -43,14 +42,14 @@ pub struct Asked {
 }
 
 /// A call's means.
-pub struct CallHost {
-    shared: Arc<Shared>,
-    snapshot: Arc<Snapshot>,
+pub struct CallHost<R: Reactor> {
+    shared: Arc<Shared<R>>,
+    snapshot: Arc<Snapshot<R>>,
     asked: Asked,
     call: CallId,
     route: Arc<Route>,
     handling: Handling,
-    live: Option<(AttemptNo, Exchange)>,
+    live: Option<(AttemptNo, Exchange<R>)>,
     /// An attempt that could not even be begun.
     unsent: Option<AttemptNo>,
     /// Every attempt's head: a final answer may want an earlier one's.
@@ -60,19 +59,19 @@ pub struct CallHost {
     queued: Option<LeaseId>,
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
-    alarm: Alarm,
+    alarm: Alarm<R::Timer>,
     trace: Option<Box<CallTrace>>,
 }
 
-impl CallHost {
+impl<R: Reactor> CallHost<R> {
     /// The means of `call` over `route`.
     pub fn new(
-        shared: Arc<Shared>,
-        snapshot: Arc<Snapshot>,
+        shared: Arc<Shared<R>>,
+        snapshot: Arc<Snapshot<R>>,
         asked: Asked,
         call: CallId,
         route: Arc<Route>,
-    ) -> CallHost {
+    ) -> CallHost<R> {
         let handling = if asked.slot.is_some() { Handling::Inspected } else { Handling::Raw };
         CallHost {
             shared,
@@ -94,13 +93,13 @@ impl CallHost {
 
     /// Has the call traced.
     #[must_use]
-    pub fn traced(mut self, trace: Option<CallTrace>) -> CallHost {
+    pub fn traced(mut self, trace: Option<CallTrace>) -> CallHost<R> {
         self.trace = trace.map(Box::new);
         self
     }
 
     /// What all calls share.
-    pub fn shared(&self) -> &Arc<Shared> {
+    pub fn shared(&self) -> &Arc<Shared<R>> {
         &self.shared
     }
 
@@ -130,7 +129,7 @@ impl CallHost {
     }
 
     /// Begins the exchange of an attempt; `None` if the snapshot has no such place, which no built one does.
-    fn exchange(&self, choice: Choice) -> Option<Exchange> {
+    fn exchange(&self, choice: Choice) -> Option<Exchange<R>> {
         let candidate = self.candidate(choice)?;
         let upstream = self.snapshot.gateway.upstream(candidate.place)?;
         let target = upstream.path_and_query(&self.asked.tail).parse().ok()?;
@@ -175,7 +174,7 @@ impl CallHost {
     }
 }
 
-impl Host for CallHost {
+impl<R: Reactor> Host for CallHost<R> {
     fn now(&mut self) -> Time {
         self.shared.clock.now()
     }
@@ -251,7 +250,7 @@ impl Host for CallHost {
     }
 }
 
-impl Drop for CallHost {
+impl<R: Reactor> Drop for CallHost<R> {
     /// An answer whose end was not waited for: its connection may serve on if it was a good one.
     fn drop(&mut self) {
         if let Some((attempt, exchange)) = self.live.take()
@@ -270,48 +269,4 @@ fn core_head(parts: &response::Parts) -> Head {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
     Head { status: parts.status.as_u16(), headers, unix_ms }
-}
-
-/// One timer for all deadlines of a call. It is set anew only when a deadline comes nearer: one that moves away, as
-/// the idle deadline does with every chunk, is looked at again when the old one is due.
-#[derive(Debug, Default)]
-struct Alarm {
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl Alarm {
-    fn poll(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if sleep.deadline() > until {
-            sleep.as_mut().reset(until);
-        }
-        while sleep.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= until {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(until);
-        }
-        Poll::Pending
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::poll_fn;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_alarm_rings_at_the_deadline_asked_for_last() {
-        let begun = Instant::now();
-        let after = |seconds| begun + Duration::from_secs(seconds);
-        let mut alarm = Alarm::default();
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        for moved in [10, 20, 30, 5, 40] {
-            assert!(alarm.poll(&mut cx, after(moved)).is_pending());
-        }
-        poll_fn(|cx| alarm.poll(cx, after(40))).await;
-        assert_eq!(begun.elapsed(), Duration::from_secs(40));
-        poll_fn(|cx| alarm.poll(cx, after(41))).await;
-        assert_eq!(begun.elapsed(), Duration::from_secs(41));
-    }
 }

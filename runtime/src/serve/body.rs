@@ -1,5 +1,6 @@
 //! Bodies: the client's request, collected, and the answers, whole or polled out of a running call.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,12 +8,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use surefoot_core::drive::Step;
 use surefoot_core::event::End;
 
 use super::running::Running;
+use crate::reactor::{Reactor, timeout};
 
 /// Why a request's body was not taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -30,16 +30,20 @@ pub enum Refused {
 /// # Errors
 ///
 /// Why there is no whole body.
-pub async fn collect(mut body: Incoming, max: u64, stall: Option<Duration>) -> Result<Bytes, Refused> {
+pub async fn collect<R: Reactor, B>(mut body: B, max: u64, stall: Option<Duration>) -> Result<Bytes, Refused>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     if body.size_hint().lower() > max {
         return Err(Refused::TooLarge);
     }
     let mut first = Bytes::new();
     let mut all: Option<BytesMut> = None;
     loop {
+        let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let frame = match stall {
-            Some(stall) => tokio::time::timeout(stall, body.frame()).await.map_err(|_| Refused::Slow)?,
-            None => body.frame().await,
+            Some(stall) => timeout::<R::Timer, _>(stall, frame).await.ok_or(Refused::Slow)?,
+            None => frame.await,
         };
         let Some(frame) = frame else { break };
         let Ok(bytes) = frame.map_err(|_| Refused::Gone)?.into_data() else { continue };
@@ -65,26 +69,26 @@ pub async fn collect(mut body: Incoming, max: u64, stall: Option<Duration>) -> R
 
 /// An answer's body.
 #[derive(Debug)]
-pub enum ReplyBody {
+pub enum ReplyBody<R: Reactor> {
     /// All of it.
     Whole(Bytes),
     /// A running call's.
-    Call(CallBody),
+    Call(CallBody<R>),
 }
 
 /// The body of a committed answer: polling it goes on with the call, so that a client that takes nothing has nothing read
 /// for it; dropping it early is the client's leaving.
 #[derive(Debug)]
-pub struct CallBody {
+pub struct CallBody<R: Reactor> {
     /// `None` once it ended.
-    running: Option<Box<Running>>,
+    running: Option<Box<Running<R>>>,
     /// The bytes still to come, where that is known.
     left: Option<u64>,
 }
 
-impl CallBody {
+impl<R: Reactor> CallBody<R> {
     /// The body of `running`, of `length` where it is known.
-    pub fn new(running: Box<Running>, length: Option<u64>) -> CallBody {
+    pub fn new(running: Box<Running<R>>, length: Option<u64>) -> CallBody<R> {
         CallBody { running: Some(running), left: length }
     }
 
@@ -129,7 +133,7 @@ impl CallBody {
     }
 }
 
-impl Body for ReplyBody {
+impl<R: Reactor> Body for ReplyBody<R> {
     type Data = Bytes;
     type Error = io::Error;
 

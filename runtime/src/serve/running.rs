@@ -15,11 +15,12 @@ use surefoot_core::wire::Format;
 
 use super::host::CallHost;
 use super::lifecycle::{Busy, CallPermit, Stage};
+use crate::reactor::Reactor;
 
 /// A call and what must be given back when it ends.
-pub struct Running {
+pub struct Running<R: Reactor> {
     /// `None` once it goes on without a client.
-    drive: Option<Drive<CallHost>>,
+    drive: Option<Drive<CallHost<R>>>,
     format: Format,
     started: Time,
     /// What the client was told; 0 = nothing so far.
@@ -32,22 +33,22 @@ pub struct Running {
     permit: Option<CallPermit>,
 }
 
-impl Running {
+impl<R: Reactor> Running<R> {
     /// A fresh call.
     pub fn new(
-        drive: Drive<CallHost>,
+        drive: Drive<CallHost<R>>,
         started: Time,
         on_disconnect: OnDisconnect,
         busy: Busy,
         permit: CallPermit,
-    ) -> Box<Running> {
+    ) -> Box<Running<R>> {
         let format = drive.call().plan().format;
         let (drive, permit) = (Some(drive), Some(permit));
         Box::new(Running { drive, format, started, status: 0, cut: false, ended: false, on_disconnect, busy, permit })
     }
 
     /// Its means; `None` once it goes on without a client.
-    pub fn host(&self) -> Option<&CallHost> {
+    pub fn host(&self) -> Option<&CallHost<R>> {
         self.drive.as_ref().map(Drive::host)
     }
 
@@ -106,11 +107,9 @@ impl Running {
         let stalled = self.busy.presence().is_stalled();
         let cause = if stalled { CancelCause::ClientStalled } else { CancelCause::ClientGone };
         let stage = drive.host().shared().life.stage();
-        if self.on_disconnect == OnDisconnect::Finish
-            && stage != Stage::Cutting
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(finish(drive, self.detached(), cause));
+        if self.on_disconnect == OnDisconnect::Finish && stage != Stage::Cutting {
+            let shared = drive.host().shared().clone();
+            shared.upstreams.reactor().spawn(finish(drive, self.detached(), cause));
             return;
         }
         drive.cancel(cause);
@@ -124,13 +123,13 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl<R: Reactor> Drop for Running<R> {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl fmt::Debug for Running {
+impl<R: Reactor> fmt::Debug for Running<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("format", &self.format).field("ended", &self.ended).finish_non_exhaustive()
     }
@@ -145,7 +144,7 @@ struct Detached {
 
 /// Runs a call to its end for nobody (`on_client_disconnect = "finish"`): its source is paid for the answer anyway, and
 /// what it teaches is kept.
-async fn finish(mut drive: Drive<CallHost>, detached: Detached, cause: CancelCause) {
+async fn finish<R: Reactor>(mut drive: Drive<CallHost<R>>, detached: Detached, cause: CancelCause) {
     let shared = Arc::clone(drive.host().shared());
     let present = shared.life.join();
     let mut cut = false;

@@ -8,6 +8,7 @@ use surefoot_core::pool::TargetView;
 use surefoot_core::time::Time;
 
 use super::recent::Decision;
+use crate::reactor::Reactor;
 use crate::serve::World;
 
 /// One target.
@@ -54,7 +55,7 @@ struct LastError {
 }
 
 /// Renders the status as it stands now.
-pub(super) fn render(world: &World) -> Bytes {
+pub(super) fn render<R: Reactor>(world: &World<R>) -> Bytes {
     let shared = world.shared();
     let now = shared.clock.now();
     let decisions = shared.recent.newest_first();
@@ -113,7 +114,7 @@ fn last_error(now: Time, decisions: &[Decision], source: &str) -> Option<LastErr
 }
 
 /// Where each provider's models come from (M9).
-fn providers(world: &World) -> Vec<Value> {
+fn providers<R: Reactor>(world: &World<R>) -> Vec<Value> {
     let snapshot = world.shared().snapshot();
     let providers = snapshot.gateway.config().providers.iter().enumerate();
     world.with_inventory(|inventory| {
@@ -138,7 +139,7 @@ fn listing(listing: Listing) -> &'static str {
 }
 
 /// The limits that end a call's attempts (F3, F4, F6); 0 = none.
-fn budgets(world: &World) -> Value {
+fn budgets<R: Reactor>(world: &World<R>) -> Value {
     let snapshot = world.shared().snapshot();
     let config = snapshot.gateway.config();
     let policy = &config.default_policy;

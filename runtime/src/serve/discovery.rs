@@ -10,6 +10,7 @@ use surefoot_core::gateway::models::{Fetch, FetchError, read_list};
 
 use super::reload::World;
 use super::shared::Snapshot;
+use crate::reactor::{Reactor, timeout, timeout_at};
 use crate::upstream::{Exchange, News, Order};
 
 /// A list takes no longer than this.
@@ -18,20 +19,20 @@ const LIMIT: Duration = Duration::from_secs(20);
 const MAX_BYTES: usize = 8 << 20;
 
 /// Fetches what is due, for as long as the process runs.
-pub(super) async fn run(world: Arc<World>) {
+pub async fn run<R: Reactor>(world: Arc<World<R>>) {
     loop {
         let (due, snapshot, next) = world.due();
         for fetch in due {
-            tokio::spawn(fetch_one(world.clone(), snapshot.clone(), fetch));
+            world.shared().upstreams.reactor().spawn(fetch_one(world.clone(), snapshot.clone(), fetch));
         }
         let next = world.shared().clock.instant(next);
-        let _ = tokio::time::timeout_at(next, world.changed()).await;
+        let _ = timeout_at::<R::Timer, _>(next, world.changed()).await;
     }
 }
 
-async fn fetch_one(world: Arc<World>, snapshot: Arc<Snapshot>, fetch: Fetch) {
+async fn fetch_one<R: Reactor>(world: Arc<World<R>>, snapshot: Arc<Snapshot<R>>, fetch: Fetch) {
     let answer = match begin(&snapshot, &fetch) {
-        Some(exchange) => tokio::time::timeout(LIMIT, whole(exchange)).await.ok().flatten(),
+        Some(exchange) => timeout::<R::Timer, _>(LIMIT, whole(exchange)).await.flatten(),
         None => None,
     };
     let list = match answer {
@@ -41,7 +42,7 @@ async fn fetch_one(world: Arc<World>, snapshot: Arc<Snapshot>, fetch: Fetch) {
     world.record(&fetch.provider, list);
 }
 
-fn begin(snapshot: &Snapshot, fetch: &Fetch) -> Option<Exchange> {
+fn begin<R: Reactor>(snapshot: &Snapshot<R>, fetch: &Fetch) -> Option<Exchange<R>> {
     let upstream = snapshot.gateway.upstream(fetch.place)?;
     let tail = upstream.discovery();
     let mut headers = HeaderMap::new();
@@ -55,7 +56,7 @@ fn begin(snapshot: &Snapshot, fetch: &Fetch) -> Option<Exchange> {
 }
 
 /// The whole answer; `None` if it broke or is too long.
-async fn whole(mut exchange: Exchange) -> Option<(u16, Bytes)> {
+async fn whole<R: Reactor>(mut exchange: Exchange<R>) -> Option<(u16, Bytes)> {
     let (mut status, mut body) = (0, BytesMut::new());
     loop {
         match poll_fn(|cx| exchange.poll(cx)).await {

@@ -1,24 +1,20 @@
 //! One attempt's exchange with an upstream: connect or reuse, send, read, and give the connection back.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::uri::{Scheme, Uri};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header, response};
-use http_body::Body as _;
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http::uri::Uri;
+use http::{HeaderMap, Method, Request, header, response};
 use surefoot_core::event::Fault;
 
 use super::coding::Decoder;
-use super::connector::{Origin, PROXY_AUTHORIZATION};
-use super::link::{Body, H1, Link, Sending, fault};
 use super::{Upstream, lock};
+use crate::reactor::{Link, Reactor, timeout};
 
 /// What is left of a finished answer is read away up to here, so that its connection can serve again.
 const DRAIN_BYTES: usize = 64 << 10;
@@ -60,9 +56,9 @@ pub enum News {
 }
 
 /// An exchange under way. Dropping it closes its HTTP/1 connection or resets its HTTP/2 stream.
-pub struct Exchange {
-    upstream: Arc<Upstream>,
-    stage: Stage,
+pub struct Exchange<R: Reactor> {
+    upstream: Arc<Upstream<R>>,
+    stage: Stage<R::Link>,
     inspect: bool,
     connect: Option<Duration>,
     decoder: Option<Decoder>,
@@ -77,17 +73,19 @@ enum Behind {
     Fault(Fault),
 }
 
-enum Stage {
-    Dialing { dial: Pin<Box<dyn Future<Output = Result<Link, Fault>> + Send>>, request: Request<Body> },
-    Waiting { sending: Sending, link: Link, reused: bool },
-    Reading { body: Incoming, link: Link },
+type Dial<L> = Pin<Box<dyn Future<Output = Result<L, Fault>> + Send>>;
+
+enum Stage<L> {
+    Dialing { dial: Dial<L>, request: Request<Bytes> },
+    Waiting { link: L, reused: bool },
+    Reading { link: L },
     Over,
 }
 
-impl Exchange {
+impl<R: Reactor> Exchange<R> {
     /// Starts an exchange; it goes on when it is polled.
-    pub fn start(upstream: Arc<Upstream>, order: Order) -> Exchange {
-        let mut request = Request::new(Full::new(order.body));
+    pub fn start(upstream: Arc<Upstream<R>>, order: Order) -> Exchange<R> {
+        let mut request = Request::new(order.body);
         *request.method_mut() = order.method;
         *request.uri_mut() = order.target;
         *request.headers_mut() = order.headers;
@@ -99,20 +97,17 @@ impl Exchange {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<News> {
         loop {
             let news = match &mut self.stage {
-                Stage::Dialing { .. } => match self.poll_dialing(cx) {
-                    Poll::Ready(Some(fault)) => News::Fault(fault),
-                    Poll::Ready(None) => continue,
-                    Poll::Pending => return Poll::Pending,
+                Stage::Dialing { .. } => match std::task::ready!(self.poll_dialing(cx)) {
+                    Some(fault) => News::Fault(fault),
+                    None => continue,
                 },
-                Stage::Waiting { .. } => match self.poll_waiting(cx) {
-                    Poll::Ready(Some(news)) => news,
-                    Poll::Ready(None) => continue,
-                    Poll::Pending => return Poll::Pending,
+                Stage::Waiting { .. } => match std::task::ready!(self.poll_waiting(cx)) {
+                    Some(news) => news,
+                    None => continue,
                 },
-                Stage::Reading { .. } => match self.poll_reading(cx) {
-                    Poll::Ready(Some(news)) => news,
-                    Poll::Ready(None) => continue,
-                    Poll::Pending => return Poll::Pending,
+                Stage::Reading { .. } => match std::task::ready!(self.poll_reading(cx)) {
+                    Some(news) => news,
+                    None => continue,
                 },
                 Stage::Over => return Poll::Pending,
             };
@@ -132,18 +127,18 @@ impl Exchange {
         if self.poll_rest(&mut Context::from_waker(Waker::noop()), &mut left).is_ready() {
             return;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(async move {
-            let rest = std::future::poll_fn(|cx| self.poll_rest(cx, &mut left));
-            let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
+        let upstream = self.upstream.clone();
+        upstream.reactor.spawn(async move {
+            let rest = poll_fn(|cx| self.poll_rest(cx, &mut left));
+            let _ = timeout::<R::Timer, _>(DRAIN_TIME, rest).await;
         });
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>, left: &mut usize) -> Poll<()> {
         loop {
-            let Stage::Reading { body, link } = &mut self.stage else { return Poll::Ready(()) };
+            let Stage::Reading { link } = &mut self.stage else { return Poll::Ready(()) };
             let next = match self.behind {
-                None => std::task::ready!(poll_body(body, link, cx)),
+                None => std::task::ready!(link.poll_chunk(cx)),
                 Some(Behind::End) => None,
                 Some(Behind::Fault(_)) => return Poll::Ready(()),
             };
@@ -164,12 +159,10 @@ impl Exchange {
     fn poll_dialing(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
         let Stage::Dialing { dial, request } = &mut self.stage else { return Poll::Ready(None) };
         match std::task::ready!(dial.as_mut().poll(cx)) {
-            Ok(link) => {
-                if let Link::H2(h2) = &link {
-                    self.upstream.keep_h2(h2);
-                }
-                let request = std::mem::take(request);
-                self.stage = sent(&self.upstream, link, request, false);
+            Ok(mut link) => {
+                self.upstream.keep_shared(&link);
+                link.send(std::mem::take(request), &self.upstream.origin);
+                self.stage = Stage::Waiting { link, reused: false };
                 Poll::Ready(None)
             }
             Err(fault) => Poll::Ready(Some(fault)),
@@ -177,16 +170,16 @@ impl Exchange {
     }
 
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
-        let Stage::Waiting { sending, link, reused } = &mut self.stage else { return Poll::Ready(None) };
-        match std::task::ready!(link.poll(cx, |cx| sending.as_mut().poll(cx))) {
-            Ok(response) => Poll::Ready(Some(self.answered(response))),
-            Err(mut error) => match error.take_message().filter(|_| *reused) {
+        let Stage::Waiting { link, reused } = &mut self.stage else { return Poll::Ready(None) };
+        match std::task::ready!(link.poll_head(cx)) {
+            Ok(head) => Poll::Ready(Some(self.answered(head))),
+            Err(broken) => match broken.unsent.filter(|_| *reused) {
                 // The kept connection was closed before a byte of the request was written: nobody saw it.
                 Some(request) => {
-                    self.stage = begin(&self.upstream, plain(request, &self.upstream.origin), self.connect);
+                    self.stage = begin(&self.upstream, request, self.connect);
                     Poll::Ready(None)
                 }
-                None => Poll::Ready(Some(News::Fault(fault(error.error())))),
+                None => Poll::Ready(Some(News::Fault(broken.fault))),
             },
         }
     }
@@ -194,12 +187,12 @@ impl Exchange {
     /// The next bytes: everything that is there already, up to a bound. Events that came together go on together: each
     /// piece on its own would go through every layer from here to the client's socket.
     fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
-        let Stage::Reading { body, link } = &mut self.stage else { return Poll::Ready(None) };
+        let Stage::Reading { link } = &mut self.stage else { return Poll::Ready(None) };
         let mut joined = Joined::default();
         while self.behind.is_none() && joined.wants_more() {
-            match poll_body(body, link, cx) {
+            match link.poll_chunk(cx) {
                 Poll::Ready(Some(Ok(bytes))) => joined.push(bytes),
-                Poll::Ready(Some(Err(error))) => self.behind = Some(Behind::Fault(fault(&error))),
+                Poll::Ready(Some(Err(fault))) => self.behind = Some(Behind::Fault(fault)),
                 Poll::Ready(None) => self.behind = Some(Behind::End),
                 Poll::Pending if joined.pieces == 0 => return Poll::Pending,
                 Poll::Pending => break,
@@ -214,10 +207,9 @@ impl Exchange {
         }))
     }
 
-    fn answered(&mut self, response: Response<Incoming>) -> News {
-        let (head, body) = response.into_parts();
+    fn answered(&mut self, head: response::Parts) -> News {
         if let Stage::Waiting { link, .. } = std::mem::replace(&mut self.stage, Stage::Over) {
-            self.stage = Stage::Reading { body, link };
+            self.stage = Stage::Reading { link };
         }
         if self.inspect {
             let codings = head.headers.get_all(header::CONTENT_ENCODING);
@@ -250,13 +242,13 @@ impl Exchange {
     }
 
     fn put_back(&mut self) {
-        if let Stage::Reading { link: Link::H1(h1), .. } = std::mem::replace(&mut self.stage, Stage::Over) {
-            self.upstream.put_back(h1);
+        if let Stage::Reading { link } = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.upstream.put_back(link);
         }
     }
 }
 
-impl fmt::Debug for Exchange {
+impl<R: Reactor> fmt::Debug for Exchange<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match &self.stage {
             Stage::Dialing { .. } => "dialing",
@@ -300,77 +292,27 @@ impl Joined {
 }
 
 /// Sends over a connection that is there, or begins to dial one.
-fn begin(upstream: &Arc<Upstream>, request: Request<Body>, connect: Option<Duration>) -> Stage {
-    if let Some(link) = upstream.reuse() {
-        return sent(upstream, link, request, true);
+fn begin<R: Reactor>(
+    upstream: &Arc<Upstream<R>>,
+    request: Request<Bytes>,
+    connect: Option<Duration>,
+) -> Stage<R::Link> {
+    if let Some(mut link) = upstream.reuse() {
+        link.send(request, &upstream.origin);
+        return Stage::Waiting { link, reused: true };
     }
     let dialer = upstream.clone();
-    let dial = async move { Link::open(dialer.connector.dial(&dialer.origin, connect).await?).await };
+    let dial = async move {
+        let dialing = dialer.reactor.connect(&dialer.origin);
+        match connect {
+            Some(limit) => timeout::<R::Timer, _>(limit, dialing).await.unwrap_or(Err(Fault::ConnectTimeout)),
+            None => dialing.await,
+        }
+    };
     Stage::Dialing { dial: Box::pin(dial), request }
 }
 
-/// Hands the request to the connection, in the form that it wants.
-fn sent(upstream: &Upstream, mut link: Link, mut request: Request<Body>, reused: bool) -> Stage {
-    let origin = &upstream.origin;
-    // A provider's configured headers may name another host than its address does.
-    let mut authority = None;
-    let absolute = match &link {
-        Link::H2(_) => {
-            let named = request.headers_mut().remove(header::HOST);
-            authority = named.and_then(|host| host.to_str().ok()?.parse().ok());
-            true
-        }
-        Link::H1(H1 { forward, .. }) => {
-            let host = || HeaderValue::from_str(origin.authority.as_str()).ok();
-            if !request.headers().contains_key(header::HOST)
-                && let Some(host) = host()
-            {
-                request.headers_mut().insert(header::HOST, host);
-            }
-            if let Some(Some(authorization)) = forward {
-                request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
-            }
-            forward.is_some()
-        }
-    };
-    if absolute {
-        let mut parts = std::mem::take(request.uri_mut()).into_parts();
-        parts.scheme = Some(if origin.https { Scheme::HTTPS } else { Scheme::HTTP });
-        parts.authority = authority.or_else(|| Some(origin.authority.clone()));
-        *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
-    }
-    Stage::Waiting { sending: link.send(request), link, reused }
-}
-
-/// Undoes what [`sent`] did, for another connection.
-fn plain(mut request: Request<Body>, origin: &Origin) -> Request<Body> {
-    let named = request.uri().authority().filter(|authority| **authority != origin.authority);
-    if let Some(host) = named.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
-        request.headers_mut().insert(header::HOST, host);
-    } else if request.headers().get(header::HOST).is_some_and(|host| host == origin.authority.as_str()) {
-        request.headers_mut().remove(header::HOST);
-    }
-    request.headers_mut().remove(PROXY_AUTHORIZATION);
-    let target = request.uri().path_and_query().cloned();
-    *request.uri_mut() = target.map(Uri::from).unwrap_or_default();
-    request
-}
-
-fn poll_body(body: &mut Incoming, link: &mut Link, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Bytes>>> {
-    loop {
-        match std::task::ready!(link.poll(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Some(Ok(bytes))),
-                // Trailers say nothing to a client that was not told of them.
-                _ => continue,
-            },
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-            None => return Poll::Ready(None),
-        }
-    }
-}
-
-impl Upstream {
+impl<R: Reactor> Upstream<R> {
     /// Connections kept at the moment, for tests and the status page.
     pub fn kept(&self) -> usize {
         lock(&self.idle).len() + lock(&self.shared).len()

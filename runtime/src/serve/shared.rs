@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use surefoot_core::event::Notice;
@@ -14,13 +14,13 @@ use surefoot_core::id::CallId;
 use surefoot_core::policy::{Place, Route};
 use surefoot_core::rng::Rng;
 use surefoot_core::time::Time;
-use tokio::time::Instant;
 
 use super::gate::Gate;
 use super::lifecycle::Lifecycle;
 use crate::admin::metrics::Metrics;
 use crate::admin::recent::Recent;
 use crate::logging;
+use crate::reactor::Reactor;
 use crate::trace_file::TraceFile;
 use crate::upstream::{Origin, Upstream, Upstreams};
 
@@ -48,16 +48,16 @@ impl Clock {
 
 /// One immutable snapshot (F1): the core's, and where its endpoints are.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct Snapshot<R: Reactor> {
     /// Everything that is decided from it.
     pub gateway: Gateway,
     /// By provider, then by endpoint.
-    origins: Vec<Vec<Option<Arc<Upstream>>>>,
+    origins: Vec<Vec<Option<Arc<Upstream<R>>>>>,
 }
 
-impl Snapshot {
+impl<R: Reactor> Snapshot<R> {
     /// The snapshot of a gateway.
-    pub fn new(gateway: Gateway, upstreams: &Upstreams) -> Snapshot {
+    pub fn new(gateway: Gateway, upstreams: &Upstreams<R>) -> Snapshot<R> {
         let origin = |url: &str| Some(upstreams.get(Origin::of(&url.parse().ok()?)?));
         let endpoints = gateway.config().providers.iter().map(|provider| &provider.endpoints);
         let origins = endpoints.map(|all| all.iter().map(|endpoint| origin(endpoint.base_url.expose())).collect());
@@ -66,7 +66,7 @@ impl Snapshot {
     }
 
     /// The connections of a place.
-    pub fn origin(&self, place: Place) -> Option<Arc<Upstream>> {
+    pub fn origin(&self, place: Place) -> Option<Arc<Upstream<R>>> {
         self.origins.get(usize::from(place.provider))?.get(usize::from(place.endpoint))?.clone()
     }
 }
@@ -79,13 +79,13 @@ pub trait Watch: fmt::Debug + Send + Sync {
 
 /// What all calls share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Shared<R: Reactor> {
     /// The time.
     pub clock: Clock,
     /// The pool.
     pub gate: Gate,
     /// The connections to the providers.
-    pub upstreams: Upstreams,
+    pub upstreams: Upstreams<R>,
     /// Who is here.
     pub life: Arc<Lifecycle>,
     /// What is counted.
@@ -93,16 +93,16 @@ pub struct Shared {
     /// The decisions that the status page shows.
     pub recent: Recent,
     health: Mutex<RequestHealth>,
-    snapshot: ArcSwap<Snapshot>,
+    snapshot: ArcSwap<Snapshot<R>>,
     trace: ArcSwapOption<TraceFile>,
     seed: u64,
     calls: AtomicU64,
     watch: OnceLock<Arc<dyn Watch>>,
 }
 
-impl Shared {
+impl<R: Reactor> Shared<R> {
     /// Begins with a snapshot.
-    pub fn new(clock: Clock, gate: Gate, upstreams: Upstreams, snapshot: Snapshot) -> Shared {
+    pub fn new(clock: Clock, gate: Gate, upstreams: Upstreams<R>, snapshot: Snapshot<R>) -> Shared<R> {
         Shared {
             clock,
             gate,
@@ -125,12 +125,12 @@ impl Shared {
     }
 
     /// The snapshot in force.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub fn snapshot(&self) -> Arc<Snapshot<R>> {
         self.snapshot.load_full()
     }
 
     /// Puts another snapshot in force; running calls keep theirs.
-    pub fn replace(&self, snapshot: Snapshot) {
+    pub fn replace(&self, snapshot: Snapshot<R>) {
         let snapshot = Arc::new(snapshot);
         self.request_health().retain(|model| snapshot.gateway.knows(model) || model.ends_with("/*"));
         self.snapshot.store(snapshot);
