@@ -118,6 +118,13 @@ impl<R: Reactor> CallHost<R> {
         self.handling
     }
 
+    /// Drops what only another attempt would want: the request and the heads.
+    pub fn forget_request(&mut self) {
+        self.asked.headers = HeaderMap::new();
+        self.asked.body = Bytes::new();
+        self.heads = Vec::new();
+    }
+
     /// An attempt's head.
     pub fn head(&self, attempt: AttemptNo) -> Option<&response::Parts> {
         self.heads.iter().rev().find(|(no, _)| *no == attempt).map(|(_, head)| head)
@@ -156,8 +163,9 @@ impl<R: Reactor> CallHost<R> {
 
     fn told(&mut self, attempt: AttemptNo, news: News) -> Input {
         match news {
-            News::Head(parts) => {
+            News::Head(mut parts) => {
                 let head = core_head(&parts);
+                parts.headers.values_mut().for_each(|value| *value = super::reply::copied(value));
                 self.heads.push((attempt, parts));
                 Input::Head { attempt, head }
             }

@@ -48,6 +48,7 @@ pub(super) fn committed<R: Reactor>(mut running: Box<Running<R>>, commit: &Commi
         headers.insert(header::CONTENT_LENGTH, length.into());
     }
     running.set_status(code.as_u16());
+    running.forget_request();
     let length = commit.length.or_else(|| announced(&headers));
     let mut response = Response::new(ReplyBody::Call(CallBody::new(running, length)));
     *response.status_mut() = code;
@@ -109,6 +110,13 @@ fn upstream_headers<R: Reactor>(
         headers.append(name, masked(value, secret));
     }
     headers
+}
+
+/// A value with bytes of its own: a clone would keep the buffer that the whole head was read into.
+pub(super) fn copied(value: &HeaderValue) -> HeaderValue {
+    let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
+    copy.set_sensitive(value.is_sensitive());
+    copy
 }
 
 /// The values of a message's `connection` headers.

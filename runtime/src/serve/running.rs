@@ -52,6 +52,13 @@ impl<R: Reactor> Running<R> {
         self.drive.as_ref().map(Drive::host)
     }
 
+    /// Drops what only another attempt would want: there is none behind the commit.
+    pub fn forget_request(&mut self) {
+        if let Some(drive) = &mut self.drive {
+            drive.host_mut().forget_request();
+        }
+    }
+
     /// Attempts started so far.
     pub fn attempts(&self) -> u32 {
         self.drive.as_ref().map_or(0, |drive| drive.call().attempts())
