@@ -6,15 +6,15 @@
 //!
 //! | run | callers | policy |
 //! |---|---|---|
-//! | new | 64 | the defaults |
-//! | new, `pace.initial = 8` | 100 | the defaults, with the pace that the study began with |
+//! | new | 64 and 100 | the defaults, but for `pace.initial = 8`, with which the study began |
+//! | new, unpaced | 64 | the defaults: `pace.initial = 0` |
 //! | old | 64 | the study's first run, as far as knobs go: `tests/policies/g19-old.toml` says what they cannot |
 //!
-//! A hundred callers need that pace. Without it the black hole, which has never failed anyone yet, takes in whoever finds
-//! the others busy, and lets them all go at the same moment. The healthy source's empty answers are shorter than its good
-//! ones, so of such a crowd the failures come back first, and five or ten of them may be all that its breaker has seen:
-//! three of 23 such runs ended between 73 and 87 %. With sixty-four callers it was not seen in 33 runs over seven seeds;
-//! the least of them was 98.4 %.
+//! Unpaced, the black hole takes in whoever finds the others busy, for it has never failed anyone yet, and after its
+//! timeout lets them all go at the same moment. The healthy source's empty answers are shorter than its good ones, so of
+//! such a crowd the failures come back first, and five or ten of them may be all that its breaker has seen: it opens, and
+//! at its recovery the same crowd sets out again. Most such runs end above 98 % all the same, one of 37 with 64 callers
+//! ended at 93 %, three of 23 with 100 between 73 and 87 %. Therefore that run has to beat the old policy and no more.
 //!
 //! The sources draw from seeds, so the same share of answers goes wrong in every run; which call meets which of them is up
 //! to the machine. The runs go side by side: each has processes of its own, and all of them mostly wait.
@@ -187,31 +187,29 @@ impl Run {
 /// G19: at least 98 % of the calls come through, and the half-dead source sees few of them.
 #[test]
 fn five_sources_of_which_one_is_well_serve_nearly_every_call() {
-    let (defaults, studied) = (file("g19-new.toml"), file("g19-new.toml").replace("initial = 0 ", "initial = 8 "));
-    assert_ne!(defaults, studied, "the policy says `initial = 0` no more");
-    let run = |policy: String, callers| move || soak(&policy, callers);
-    let [new, paced, old] = std::thread::scope(|scope| {
-        [run(defaults, 64), run(studied, 100), run(file("g19-old.toml"), 64)]
-            .map(|run| scope.spawn(run))
+    let new = file("g19-new.toml");
+    let unpaced = new.replace("initial = 8 ", "initial = 0 ");
+    assert_ne!(new, unpaced, "the policy says `initial = 8` no more");
+    let runs = [(&new, 64), (&new, 100), (&unpaced, 64), (&file("g19-old.toml"), 64)];
+    let [new, crowded, unpaced, old] = std::thread::scope(|scope| {
+        runs.map(|(policy, callers)| scope.spawn(move || soak(policy, callers)))
             .map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let tables = [("new", &new), ("new, pace.initial = 8", &paced), ("old", &old)];
+    let tables = [("new", &new), ("new", &crowded), ("new, unpaced", &unpaced), ("old", &old)];
     let tables: Vec<String> = tables.iter().map(|(title, run)| run.table(title)).collect();
     // Past the harness, which swallows what a passing test says: the figures are what this test is for.
     let title = format!("\nG19 over real sockets, times divided by {FACTOR}\n");
     let _ = std::io::stderr().write_all((title + &tables.join("")).as_bytes());
 
-    for run in [&new, &paced, &old] {
+    for run in [&new, &crowded, &unpaced, &old] {
         assert_eq!(run.attempts(), run.asked, "the gateway's books and what the sources saw");
     }
-    for run in [&new, &paced] {
+    for run in [&new, &crowded] {
         assert!(run.success() >= 0.98, "success without repeats: {}", run.success());
         assert!(run.share("s5-watchdog") < 0.05, "the half-dead source's share: {}", run.share("s5-watchdog"));
         assert!(run.attempts_on("s5-watchdog") > 0, "it is tried now and then all the same");
+        assert!(run.success() - old.success() > 0.15, "the old policy is no worse: {}", old.success());
+        assert!(old.share("s5-watchdog") > 4.0 * run.share("s5-watchdog"), "the old policy shuns the half-dead, too");
     }
-    assert!(old.success() < new.success() - 0.15, "the old policy is no worse: {} %", 100.0 * old.success());
-    assert!(
-        old.share("s5-watchdog") > 4.0 * new.share("s5-watchdog"),
-        "the old policy shuns the half-dead source, too"
-    );
+    assert!(unpaced.success() > old.success(), "unpaced {}, old {}", unpaced.success(), old.success());
 }
