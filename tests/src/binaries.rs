@@ -74,7 +74,14 @@ fn build() {
             Some(other) => other.to_owned(),
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let done = Command::new(cargo)
+        let mut command = Command::new(cargo);
+        // What cargo told this test of its own package is news to the build scripts that look at such variables: they and
+        // all that stands on them would be built anew, and once more by the next build from a shell.
+        let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+            command.env_remove(name);
+        }
+        let done = command
             .args(["build", "--quiet", "--workspace", "--exclude", "surefoot-tests", "--bins", "--profile", &profile])
             .arg("--target-dir")
             .arg(target_dir())

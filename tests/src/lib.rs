@@ -6,6 +6,7 @@
 pub mod binaries;
 pub mod clients;
 pub mod http;
+pub mod metrics;
 pub mod process;
 pub mod proxy;
 pub mod tls;
