@@ -7,7 +7,7 @@ mod replays;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Policies, Recorder, Reader, RecordedCall, Start};
+use super::{Policies, Reader, RecordedCall, Recorder, Start};
 use crate::call::tests::harness::{Outcome, World};
 use crate::call::{Call, Judge};
 use crate::event::CancelCause;

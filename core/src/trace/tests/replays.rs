@@ -11,7 +11,7 @@ use super::{calls, traced, traced_plan};
 use crate::call::tests::harness::{
     DONE, OVERLOADED, ROLE, STOP, Step, World, answer_body, body, delta, error, limited, sse,
 };
-use crate::event::{Action, CancelCause, End, Fault, What};
+use crate::event::{CancelCause, End, Fault, Input, What};
 use crate::policy::config::TraceMode;
 use crate::policy::{EmptyCompletion, Phrase, Rules, StopRule, rules};
 use crate::pool::Strategy;
@@ -36,8 +36,8 @@ fn check_cancelled(name: &str, world: impl Fn() -> World, cancel: Option<(Time, 
         let (outcome, file) = traced(&mut world(), mode, cancel);
         check_file(name, mode, &file);
         let recorded = &calls(&file)[0];
-        let sends = recorded.entries.iter().filter(|entry| matches!(entry, Entry::Do(_, Action::Send { .. })));
-        assert_eq!(sends.count(), outcome.sent.len(), "{name}");
+        let done = recorded.entries.iter().filter(|entry| matches!(entry, Entry::Do(..)));
+        assert_eq!(done.count(), outcome.actions.len(), "{name}: every action has its line");
         ends.push(format!("{:?} {:?} {:?}", outcome.end, outcome.codes, outcome.text()));
     }
     assert_eq!(ends[0], ends[1], "{name}: recording changes nothing");
@@ -55,6 +55,19 @@ fn check_file(name: &str, mode: TraceMode, file: &str) {
         assert!(!line.contains(SECRET), "{name}, {mode:?}: a key in {line}");
         assert!(mode == TraceMode::Full || !line.contains(WORD), "{name}: a word in {line}");
     }
+    // Put together again, what was cut over chunks tells no more.
+    let said = calls(file)[0].entries.iter().fold(Vec::new(), |mut said, entry| {
+        match entry {
+            // Another attempt, another answer.
+            Entry::In(_, Input::Head { .. }) => said.push(b'\n'),
+            Entry::In(_, Input::Chunk { bytes, .. }) => said.extend_from_slice(bytes),
+            _ => {}
+        }
+        said
+    });
+    let said = String::from_utf8_lossy(&said);
+    assert!(!said.contains(SECRET), "{name}, {mode:?}: a key in {said}");
+    assert!(mode == TraceMode::Full || !said.contains(WORD), "{name}: a word in {said}");
 }
 
 fn said(text: &str) -> String {
@@ -79,18 +92,30 @@ fn whole_answers_and_their_failures() {
         ("all fail", vec![body(503, &error(WORD)), body(500, &error(WORD))]),
         ("rejected", vec![body(400, &error(WORD)), good()]),
         ("foreign error", vec![body(422, r#"{"detail":[{"loc":["wombat"],"msg":"wombat"}]}"#)]),
-        ("error of an object", vec![body(422, r#"{"error":{"message":{"aa":"wombat","bb":"wombat"},"type":"a wombat"}}"#)]),
+        (
+            "error of an object",
+            vec![body(422, r#"{"error":{"message":{"aa":"wombat","bb":"wombat"},"type":"a wombat"}}"#)],
+        ),
         ("limited", vec![limited("2000"), limited("3000")]),
         ("limited for too long", vec![limited("90000")]),
         ("quota in words", vec![body(429, &error("your credit balance is too low, wombat")), good()]),
         ("error behind a 200", vec![body(200, &error(WORD)), good()]),
-        ("error told by its words", vec![body(200, r#"{"error":{"message":"wombat","code":"the rate limit is reached"}}"#), good()]),
+        (
+            "error told by its words",
+            vec![body(200, r#"{"error":{"message":"wombat","code":"the rate limit is reached"}}"#), good()],
+        ),
         ("no choices", vec![body(200, r#"{"choices":[]}"#), good()]),
         ("drifted", vec![body(200, r#"{"choices":"wombat"}"#), good()]),
         ("unreadable", vec![body(200, "wombat"), good()]),
         ("empty", vec![body(200, &answer_body(""))]),
         ("empty and nothing better", vec![body(200, &answer_body("")), body(500, &error(WORD))]),
-        ("cut", vec![vec![Step::Head(200), Step::Say(r#"{"choices":[{"message":"#.into()), Step::Fault(Fault::Reset)], good()]),
+        (
+            "cut",
+            vec![
+                vec![Step::Head(200), Step::Say(r#"{"choices":[{"message":"#.into()), Step::Fault(Fault::Reset)],
+                good(),
+            ],
+        ),
         ("unreachable", vec![vec![Step::Fault(Fault::Connect)], vec![Step::Fault(Fault::ConnectTimeout)]]),
         ("silent", vec![vec![Step::Wait(700_000), Step::Head(200)], good()]),
         ("redirect", vec![vec![Step::Head(302), Step::End], good()]),
@@ -116,13 +141,24 @@ fn streams_and_their_failures() {
         ("empty", vec![sse(&[]), good_stream()]),
         ("empty completion", vec![sse(&[ROLE, STOP, DONE]), sse(&[ROLE, STOP, DONE])]),
         ("empty completion and an error", vec![sse(&[ROLE, STOP, DONE]), body(503, &error(WORD))]),
-        ("reset before output", vec![vec![Step::Head(200), Step::Say(ROLE.into()), Step::Fault(Fault::Reset)], good_stream()]),
+        (
+            "reset before output",
+            vec![vec![Step::Head(200), Step::Say(ROLE.into()), Step::Fault(Fault::Reset)], good_stream()],
+        ),
         ("no first byte", vec![vec![Step::Wait(130_000), Step::Head(200)], good_stream()]),
         ("idle", vec![vec![Step::Head(200), Step::Say(delta(WORD)), Step::Wait(400_000), Step::End]]),
         ("a page", vec![body(200, "<html>wombat</html>"), good_stream()]),
         ("whole JSON", vec![body(200, &answer_body("wombat \u{e9}\n 容"))]),
         ("no blank line", vec![sse(&[ROLE, &delta(WORD), STOP, "data: [DONE]"])]),
-        ("line ends", vec![sse(&[&delta(WORD).replace('\n', "\r\n"), "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\r", "\n\r", "\ndata: [DONE]\r\n\r\n"])]),
+        (
+            "line ends",
+            vec![sse(&[
+                &delta(WORD).replace('\n', "\r\n"),
+                "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\r",
+                "\n\r",
+                "\ndata: [DONE]\r\n\r\n",
+            ])],
+        ),
     ];
     for (name, replies) in scripts {
         check(name, || World::streams(replies.iter().map(|reply| vec![reply.clone()]).collect()));
@@ -138,7 +174,8 @@ fn every_format() {
         "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}\n\n",
         "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
     ];
-    let messages_error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"wombat\"}}\n\n";
+    let messages_error =
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"wombat\"}}\n\n";
     let responses = [
         "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"r\",\"status\":\"in_progress\",\"output\":[]}}\n\n",
         "event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"sequence_number\":1,\"delta\":\"wombat\"}\n\n",
@@ -150,7 +187,7 @@ fn every_format() {
     let picture = r#"{"created":1,"data":[{"b64_json":"d29tYmF0wombat"}]}"#;
     let anthropic_error = r#"{"type":"error","error":{"type":"overloaded_error","message":"wombat"}}"#;
     let failing = |reply: Vec<Step>| vec![vec![body(503, &error(WORD))], vec![reply]];
-    let cases: Vec<(Format, bool, Vec<Vec<Vec<Step>>>)> = vec![
+    let cases = [
         (Format::Messages, true, failing(sse(&messages))),
         (Format::Messages, true, vec![vec![sse(&[messages[0], messages_error])], vec![sse(&messages[..3])]]),
         (Format::Messages, true, failing(body(200, tool_use))),
@@ -163,7 +200,11 @@ fn every_format() {
         (Format::Responses, false, failing(body(200, whole_response))),
         (Format::Embeddings, false, failing(body(200, vectors))),
         (Format::Images, false, failing(body(200, picture))),
-        (Format::Images, true, failing(sse(&["event: image_generation.completed\ndata: {\"b64_json\":\"wombat\"}\n\n"]))),
+        (
+            Format::Images,
+            true,
+            failing(sse(&["event: image_generation.completed\ndata: {\"b64_json\":\"wombat\"}\n\n"])),
+        ),
         (Format::Raw, false, failing(body(200, WORD))),
         (Format::Raw, true, failing(vec![Step::Head(200), Step::Say(WORD.into()), Step::Fault(Fault::Reset)])),
         (Format::Raw, false, vec![vec![body(503, WORD)], vec![body(404, WORD)]]),
@@ -219,19 +260,25 @@ fn cancels_waits_and_switches() {
 fn rules_phrases_and_structured_answers() {
     let pattern = |text: &str| rules::compile(text).unwrap();
     let success = || Rules { success: vec![pattern("never"), pattern("(?i)WOMBAT.*busy")], stop: vec![] };
-    let stop = || Rules { success: vec![], stop: vec![StopRule { statuses: vec![], pattern: Some(pattern("wombats? forbidden")) }] };
+    let stop = || Rules {
+        success: vec![],
+        stop: vec![StopRule { statuses: vec![], pattern: Some(pattern("wombats? forbidden")) }],
+    };
     check("success rule, whole", || {
-        let mut world = World::new(vec![vec![body(200, &answer_body("wombat is busy"))], vec![body(200, &answer_body(WORD))]]);
+        let mut world =
+            World::new(vec![vec![body(200, &answer_body("wombat is busy"))], vec![body(200, &answer_body(WORD))]]);
         world.policy.rules = success();
         world
     });
     check("success rule, stream", || {
-        let mut world = World::streams(vec![vec![sse(&[ROLE, &delta("a wombat, busy"), STOP, DONE])], vec![good_stream()]]);
+        let mut world =
+            World::streams(vec![vec![sse(&[ROLE, &delta("a wombat, busy"), STOP, DONE])], vec![good_stream()]]);
         world.providers[0].rules = success();
         world
     });
     check("stop rule", || {
-        let mut world = World::new(vec![vec![body(500, &error("wombat forbidden"))], vec![body(200, &answer_body(WORD))]]);
+        let mut world =
+            World::new(vec![vec![body(500, &error("wombat forbidden"))], vec![body(200, &answer_body(WORD))]]);
         world.policy.rules = stop();
         world
     });
@@ -242,7 +289,8 @@ fn rules_phrases_and_structured_answers() {
         world
     });
     check("phrase", || {
-        let mut world = World::new(vec![vec![body(400, &error("the wombat is retired"))], vec![body(200, &answer_body(WORD))]]);
+        let mut world =
+            World::new(vec![vec![body(400, &error("the wombat is retired"))], vec![body(200, &answer_body(WORD))]]);
         world.providers[0].retry_on_errors = vec![Phrase::parse("400 wombat retired").unwrap()];
         world
     });
@@ -278,7 +326,8 @@ fn a_told_key_gets_into_no_trace_and_replays() {
     let error = delta(WORD) + &OVERLOADED.replace("overloaded\"", "overloaded sk-very-secret\"");
     for text in [told, error] {
         for size in [1, 2, 3, 7, 50] {
-            let pieces: Vec<&str> = (0..text.len()).step_by(size).map(|at| &text[at..(at + size).min(text.len())]).collect();
+            let pieces: Vec<&str> =
+                (0..text.len()).step_by(size).map(|at| &text[at..(at + size).min(text.len())]).collect();
             check("cut", || World::streams(vec![vec![sse(&pieces)]]));
         }
     }
@@ -315,7 +364,10 @@ fn another_policy_shows_the_first_difference() {
     recorded.route = route.into();
     let difference = recorded.replay().unwrap_err();
     let shown = difference.to_string();
-    assert!(shown.starts_with(&format!("call 5 differs at line {} (step {}):", difference.line, difference.step)), "{shown}");
+    assert!(
+        shown.starts_with(&format!("call 5 differs at line {} (step {}):", difference.line, difference.step)),
+        "{shown}"
+    );
     assert!(shown.contains(r#"recorded: {"v":1,"do":"ask""#), "{shown}");
     assert!(shown.contains(r#""what":"routing_transfer_limit_reached""#), "{shown}");
     assert_eq!(file.lines().nth(difference.line - 1), difference.recorded.as_deref());
@@ -350,25 +402,29 @@ fn anything() -> impl Draw<Value = Vec<Step>> {
         Just("secret".to_string()),
         "[\\x00-\\x7f]{0,5}",
     ];
-    let status = prop_oneof![4 => Just(200u16), 1 => Just(429), 1 => Just(400), 1 => Just(503), 1 => Just(401), 1 => Just(301)];
+    let status =
+        prop_oneof![4 => Just(200u16), 1 => Just(429), 1 => Just(400), 1 => Just(503), 1 => Just(401), 1 => Just(301)];
     let label = prop_oneof![Just("text/event-stream"), Just("application/json"), Just("text/html")];
-    let last = prop_oneof![3 => Just(Step::End), 1 => Just(Step::Fault(Fault::Reset)), 1 => Just(Step::Wait(1_000_000))];
+    let last =
+        prop_oneof![3 => Just(Step::End), 1 => Just(Step::Fault(Fault::Reset)), 1 => Just(Step::Wait(1_000_000))];
     let pieces = proptest::collection::vec(piece, 0..7);
-    (status, label, pieces, proptest::collection::vec(1usize..90, 1..5), last).prop_map(|(status, label, pieces, cuts, last)| {
-        let mut steps = vec![Step::HeadWith(status, vec![("content-type", label)])];
-        let (text, mut at, mut cuts) = (pieces.concat(), 0, cuts.into_iter().cycle());
-        while at < text.len() {
-            let end = (at + cuts.next().unwrap()).min(text.len());
-            steps.push(Step::Say(text[at..end].to_string()));
-            steps.push(Step::Wait(40));
-            at = end;
-        }
-        steps.push(last);
-        if steps.iter().any(|step| matches!(step, Step::Wait(1_000_000))) {
-            steps.push(Step::End);
-        }
-        steps
-    })
+    (status, label, pieces, proptest::collection::vec(1usize..90, 1..5), last).prop_map(
+        |(status, label, pieces, cuts, last)| {
+            let mut steps = vec![Step::HeadWith(status, vec![("content-type", label)])];
+            let (text, mut at, mut cuts) = (pieces.concat(), 0, cuts.into_iter().cycle());
+            while at < text.len() {
+                let end = (at + cuts.next().unwrap()).min(text.len());
+                steps.push(Step::Say(text[at..end].to_string()));
+                steps.push(Step::Wait(40));
+                at = end;
+            }
+            steps.push(last);
+            if steps.iter().any(|step| matches!(step, Step::Wait(1_000_000))) {
+                steps.push(Step::End);
+            }
+            steps
+        },
+    )
 }
 
 proptest! {
@@ -394,8 +450,10 @@ proptest! {
             }
             let cancel = cancel.map(|at| (Time::from_millis(at), CancelCause::ClientGone));
             let plan = world.plan();
-            let (_, file) = traced_plan(&mut world, plan, mode, cancel);
+            let (outcome, file) = traced_plan(&mut world, plan, mode, cancel);
             check_file("any", mode, &file);
+            let actions = file.lines().filter(|line| line.contains(r#"{"v":1,"do":""#)).count();
+            assert_eq!(actions, outcome.actions.len());
         }
     }
 }
