@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 /// A binary that serves the data plane.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub const SMOL: Runtime =
 pub const RUNTIMES: [&Runtime; 2] = [&TOKIO, &SMOL];
 
 impl Runtime {
-    /// The path of the binary, built first unless its variable names one.
+    /// The path of the binary, built first where it is older than what it is built from, unless its variable names one.
     ///
     /// # Panics
     ///
@@ -39,11 +40,34 @@ impl Runtime {
             assert!(given.is_file(), "{} names {}, and that is no file", self.variable, given.display());
             return given;
         }
-        build();
         let path = profile_dir().join(format!("{}{}", self.binary, std::env::consts::EXE_SUFFIX));
+        // `cargo test --workspace` has built it for the tests of its own package; `-p surefoot-tests` alone has not.
+        if modified(&path) < newest(&workspace()) {
+            build();
+        }
         assert!(path.is_file(), "no {} after a build; name a binary with {}", path.display(), self.variable);
         path
     }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|about| about.modified()).ok()
+}
+
+/// When anything was last changed that a binary may be built from. This package is no part of any.
+fn newest(folder: &Path) -> Option<SystemTime> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let times = entries.filter_map(|entry| {
+        let (path, name) = (entry.path(), entry.file_name());
+        let skipped =
+            name.as_encoded_bytes().starts_with(b".") || ["target", "tests", "docs"].iter().any(|n| name == *n);
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !skipped => newest(&path),
+            Ok(kind) if kind.is_file() && path.extension().is_none_or(|end| end != "md") => modified(&path),
+            _ => None,
+        }
+    });
+    times.max()
 }
 
 /// The target directory of this build: packages of real clients are kept below it.
@@ -64,8 +88,7 @@ fn profile_dir() -> PathBuf {
     dir.to_path_buf()
 }
 
-/// Builds the workspace's binaries once a process. Cargo gives no path to another package's binary at compile time, and
-/// `cargo test` builds a package's binaries for its own tests only; one that is older than its sources must not be tested.
+/// Builds the workspace's binaries once a process: cargo gives no path to another package's binary at compile time.
 fn build() {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
