@@ -4,7 +4,7 @@
 
 pub mod cli;
 pub mod executor;
-mod http1;
 pub mod reactor;
 pub mod serve;
+pub mod socket;
 pub mod upstream;

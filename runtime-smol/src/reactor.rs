@@ -36,7 +36,8 @@ impl Reactor for Smol {
     type Link = Link;
 
     async fn connect(&self, origin: &Origin) -> Result<Link, Fault> {
-        Ok(Link::new(self.connector.dial(origin).await?))
+        let dialed = self.connector.dial(origin).await?;
+        Ok(Link::new(dialed.socket, dialed.forward))
     }
 
     fn warm_tls(&self) {

@@ -1,7 +1,6 @@
 //! `surefoot-smol serve`: listeners, signals, reload, drain.
 
-mod connection;
-mod incoming;
+mod accept;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +18,7 @@ pub use surefoot_runtime::serve::StartError;
 use surefoot_runtime::serve::{ClientSide, announce, discovery, drain, listen, sweep};
 use surefoot_runtime::trace_file::TraceFile;
 
-pub use self::incoming::Incoming;
+use self::accept::accept;
 use crate::executor::Tasks;
 use crate::reactor::Smol;
 use crate::upstream::{Connector, Proxies};
@@ -79,11 +78,11 @@ impl Server {
         let Server { tasks, world, clients, admin } = self;
         let shared = world.shared().clone();
         let side = ClientSide::new(shared.clone());
-        let accepting = tasks.spawn(connection::accept(clients, shared.life.clone(), side, tasks.clone()));
+        let accepting = tasks.spawn(accept(clients, shared.life.clone(), side, tasks.clone()));
         // The admin side goes with the process: nobody waits for its connections.
         let admin = admin.map(|listener| {
             let side = AdminSide::new(world.clone());
-            tasks.spawn(connection::accept(listener, Arc::default(), side, tasks.clone()))
+            tasks.spawn(accept(listener, Arc::default(), side, tasks.clone()))
         });
         let discovering = tasks.spawn(discovery::run(world.clone()));
         let sweeping = tasks.spawn(sweep(shared.clone()));

@@ -16,12 +16,13 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use smol::Async;
 use smol::future::poll_fn;
+use surefoot_runtime::http1::Incoming;
 use surefoot_runtime::serve::Respond;
 use surefoot_runtime::serve::lifecycle::{Lifecycle, Presence, Stage};
 
-use super::connection::accept;
-use super::incoming::Incoming;
+use super::accept::accept;
 use crate::executor::Tasks;
+use crate::socket::Socket;
 
 /// Answers by path: `/echo` the body, `/pieces` in chunks, `/torn` breaks off, `/short` promises more than it sends,
 /// `/never` not at all, everything else a word without having read the body.
@@ -60,12 +61,12 @@ impl Body for Pieces {
     }
 }
 
-impl Respond<Incoming> for Script {
+impl Respond<Incoming<Socket>> for Script {
     type Body = Pieces;
 
     fn respond(
         &self,
-        request: Request<Incoming>,
+        request: Request<Incoming<Socket>>,
         presence: Arc<Presence>,
     ) -> impl Future<Output = Response<Pieces>> + Send + 'static {
         self.begun.fetch_add(1, Ordering::SeqCst);
@@ -77,7 +78,11 @@ impl Respond<Incoming> for Script {
     }
 }
 
-async fn answer(left: Arc<AtomicUsize>, request: Request<Incoming>, presence: Arc<Presence>) -> Response<Pieces> {
+async fn answer(
+    left: Arc<AtomicUsize>,
+    request: Request<Incoming<Socket>>,
+    presence: Arc<Presence>,
+) -> Response<Pieces> {
     let _busy = presence.begin();
     let (parts, mut body) = request.into_parts();
     match parts.uri.path() {

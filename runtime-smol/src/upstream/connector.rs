@@ -20,8 +20,8 @@ use surefoot_runtime::upstream::{Origin, tls_config, trusted_roots};
 
 use super::proxy::{Proxies, Proxy, Way, bare_host};
 use super::socks;
-use super::stream::UpstreamStream;
 use crate::reactor::SmolTimer;
+use crate::socket::Socket;
 
 /// How long one address of several is tried alone before the next one is tried beside it (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -33,9 +33,9 @@ type Tcp = Async<TcpStream>;
 /// A connection, made.
 #[derive(Debug)]
 pub(crate) struct Dialed {
-    pub(super) stream: UpstreamStream,
+    pub(crate) socket: Socket,
     /// A plain proxy forwards: it wants the whole URL in the request line, and this header if it asks for one.
-    pub(super) forward: Option<Option<HeaderValue>>,
+    pub(crate) forward: Option<Option<HeaderValue>>,
 }
 
 /// Makes connections. One for the whole process: the roots and the proxies do not change while it runs.
@@ -79,7 +79,7 @@ impl Connector {
             Fault::Connect
         })?;
         if !origin.https {
-            return Ok(Dialed { stream: UpstreamStream::Plain(tcp), forward });
+            return Ok(Dialed { socket: Socket::Plain(tcp), forward });
         }
         self.warm_tls();
         let tls = self.tls.get().ok_or(Fault::Tls)?;
@@ -88,7 +88,7 @@ impl Connector {
             tracing::debug!(origin = %origin.authority, %error, "the TLS handshake failed");
             Fault::Tls
         })?;
-        Ok(Dialed { stream: UpstreamStream::Tls(Box::new(stream)), forward: None })
+        Ok(Dialed { socket: Socket::Tls(Box::new(stream)), forward: None })
     }
 }
 

@@ -1,7 +1,6 @@
 //! `surefoot serve`: listeners, signals, reload, drain.
 
-mod client_io;
-pub mod connection;
+mod accept;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,6 +12,7 @@ pub use surefoot_runtime::serve::StartError;
 use surefoot_runtime::serve::{ClientSide, announce, discovery, drain, listen, sweep};
 use tokio::net::TcpListener;
 
+use self::accept::accept;
 use crate::admin::AdminSide;
 use crate::config_file::Origin;
 use crate::reactor::Tokio;
@@ -84,11 +84,10 @@ impl Server {
     /// Serves until `stop`, then drains (M10); `hurry` cuts the drain short.
     pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
         let shared = self.world.shared().clone();
-        let accepting =
-            tokio::spawn(connection::accept(self.clients, shared.life.clone(), ClientSide::new(shared.clone())));
+        let accepting = tokio::spawn(accept(self.clients, shared.life.clone(), ClientSide::new(shared.clone())));
         let admin = self.admin.map(|listener| {
             // The admin side goes with the process: nobody waits for its connections.
-            tokio::spawn(connection::accept(listener, Arc::default(), AdminSide::new(self.world.clone())))
+            tokio::spawn(accept(listener, Arc::default(), AdminSide::new(self.world.clone())))
         });
         let discovering = tokio::spawn(discovery::run(self.world.clone()));
         let sweeping = tokio::spawn(sweep(shared.clone()));

@@ -16,12 +16,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::stream::UpstreamStream;
+use crate::socket::Socket;
 
 /// A connection, made.
 #[derive(Debug)]
 pub(crate) struct Dialed {
-    pub(super) stream: UpstreamStream,
+    pub(super) socket: Socket,
     /// HTTP/2 was agreed on.
     pub(super) h2: bool,
     /// A plain proxy forwards: it wants the whole URL in the request line, and this header if it asks for one.
@@ -68,7 +68,7 @@ impl Connector {
             Some(proxy) => self.dial_through(&proxy, origin, uri).await?,
         };
         if !origin.https {
-            return Ok(Dialed { stream: UpstreamStream::Plain(tcp), h2: false, forward });
+            return Ok(Dialed { socket: Socket::Plain(tcp), h2: false, forward });
         }
         self.warm_tls();
         let tls = self.tls.get().ok_or(Fault::Tls)?;
@@ -79,7 +79,7 @@ impl Connector {
             Fault::Tls
         })?;
         let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Dialed { stream: UpstreamStream::Tls(Box::new(stream)), h2, forward: None })
+        Ok(Dialed { socket: Socket::Tls(Box::new(stream)), h2, forward: None })
     }
 
     async fn dial_through(

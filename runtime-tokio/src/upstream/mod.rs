@@ -5,9 +5,8 @@
 //! another core.
 
 mod connector;
+mod h2;
 mod link;
-mod relay;
-mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,7 @@
 //! Prints the resident memory of an idle gateway, and what a stream costs that it holds: in the window and after commit.
 //!
-//! `cargo run --release -p surefoot-tests --bin held_streams [STREAMS]`. Numbers, not a test: they depend on the machine.
+//! `cargo run --release -p surefoot-tests --bin held_streams [STREAMS] [smol]`. Numbers, not a test: they depend on the
+//! machine.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -11,14 +12,15 @@ use std::time::Duration;
 use serde_json::json;
 use surefoot_tests::http::post;
 use surefoot_tests::upstream::{Upstream, chat_event, write_chunk, write_stream_head};
-use surefoot_tests::{Gateway, TOKIO, within};
+use surefoot_tests::{Gateway, Runtime, SMOL, TOKIO, within};
 
 /// Openers sent before the silence: what the window holds.
 const HELD: usize = 2048;
 
 fn main() {
     let streams = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(500);
-    let gateway = Gateway::start(&TOKIO, &config(&quiet(String::new(), Arc::default())));
+    let runtime = if std::env::args().nth(2).is_some_and(|name| name == "smol") { &SMOL } else { &TOKIO };
+    let gateway = Gateway::start(runtime, &config(&quiet(String::new(), Arc::default())));
     std::thread::sleep(Duration::from_millis(500));
     println!("idle: {:.1} MiB resident", mib(gateway.rss()));
     drop(gateway);
@@ -27,8 +29,8 @@ fn main() {
         openers.push_str(&chat_event(""));
     }
     let held = openers.len() as u64;
-    measure("held in the window", streams, openers.clone(), held, false);
-    measure("committed, waiting for more", streams, openers + &chat_event("Hi"), 0, true);
+    measure(runtime, "held in the window", streams, openers.clone(), held, false);
+    measure(runtime, "committed, waiting for more", streams, openers + &chat_event("Hi"), 0, true);
 }
 
 fn mib(bytes: Option<u64>) -> f64 {
@@ -64,10 +66,10 @@ models = ["m"]
     )
 }
 
-fn measure(what: &str, streams: usize, says: String, held: u64, committed: bool) {
+fn measure(runtime: &Runtime, what: &str, streams: usize, says: String, held: u64, committed: bool) {
     let asked = Arc::new(AtomicUsize::new(0));
     let upstream = quiet(says, Arc::clone(&asked));
-    let gateway = Gateway::start(&TOKIO, &config(&upstream));
+    let gateway = Gateway::start(runtime, &config(&upstream));
     // The first call pays for what all share.
     let warm = open(&gateway, committed);
     assert!(within(10, || asked.load(Ordering::Relaxed) >= 1), "the first call does not arrive");

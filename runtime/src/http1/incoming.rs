@@ -1,25 +1,24 @@
 //! What comes from a client: its connection's bytes, read by whoever needs them at the moment.
 
-use std::io;
-use std::net::TcpStream;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use smol::Async;
-use smol::io::{AsyncRead, AsyncWrite};
 
-use crate::http1::{Decoded, Decoder, Framing, Malformed, RequestHead, may_be_complete, parse_request, poll_read_into};
+use super::{
+    Decoded, Decoder, Framing, Malformed, RequestHead, Socket, may_be_complete, parse_request, poll_read_into,
+};
 
 /// What a client that asked first is told when its body is wanted.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The reading side of a client's connection.
+/// A client's connection, and what came over it.
 #[derive(Debug)]
-pub(super) struct Input {
-    stream: Arc<Async<TcpStream>>,
+pub(super) struct Input<S> {
+    pub(super) socket: S,
     buf: BytesMut,
     /// Bytes at the last look for a head.
     looked: usize,
@@ -30,10 +29,10 @@ pub(super) struct Input {
     ended: bool,
 }
 
-impl Input {
-    pub(super) fn new(stream: Arc<Async<TcpStream>>) -> Input {
+impl<S: Socket> Input<S> {
+    pub(super) fn new(socket: S) -> Input<S> {
         let body = Decoder::new(Framing::Length(0));
-        Input { stream, buf: BytesMut::new(), looked: 0, body, invitation: &[], ended: false }
+        Input { socket, buf: BytesMut::new(), looked: 0, body, invitation: &[], ended: false }
     }
 
     /// Whether a request has begun to come.
@@ -96,15 +95,15 @@ impl Input {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let Input { stream, buf, ended, .. } = self;
-        let count = ready!(poll_read_into(buf, |bytes| Pin::new(&mut &**stream).poll_read(cx, bytes)));
+        let Input { socket, buf, ended, .. } = self;
+        let count = ready!(poll_read_into(buf, |bytes| socket.poll_read(cx, bytes)));
         *ended |= !matches!(count, Ok(1..));
         Poll::Ready(count)
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         while !self.invitation.is_empty() && self.buf.is_empty() {
-            match ready!(Pin::new(&mut &*self.stream).poll_write(cx, self.invitation)) {
+            match ready!(self.socket.poll_write(cx, &[IoSlice::new(self.invitation)])) {
                 Ok(written) if written > 0 => self.invitation = self.invitation.get(written..).unwrap_or_default(),
                 _ => return Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into()))),
             }
@@ -125,24 +124,30 @@ impl Input {
 
 /// An input that the connection and the request's body share. Both live in the connection's task, so nobody ever waits
 /// for the lock.
-#[derive(Clone, Debug)]
-pub(super) struct SharedInput(Arc<Mutex<Input>>);
+#[derive(Debug)]
+pub(super) struct SharedInput<S>(Arc<Mutex<Input<S>>>);
 
-impl SharedInput {
-    pub(super) fn new(input: Input) -> SharedInput {
-        SharedInput(Arc::new(Mutex::new(input)))
+impl<S> Clone for SharedInput<S> {
+    fn clone(&self) -> SharedInput<S> {
+        SharedInput(self.0.clone())
+    }
+}
+
+impl<S: Socket> SharedInput<S> {
+    pub(super) fn new(socket: S) -> SharedInput<S> {
+        SharedInput(Arc::new(Mutex::new(Input::new(socket))))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Input> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Input<S>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request's body.
 #[derive(Debug)]
-pub struct Incoming(pub(super) SharedInput);
+pub struct Incoming<S>(pub(super) SharedInput<S>);
 
-impl Body for Incoming {
+impl<S: Socket> Body for Incoming<S> {
     type Data = Bytes;
     type Error = io::Error;
 

@@ -1,7 +1,6 @@
 //! One connection of a client: requests one after the other, until it is idle for too long, or the server goes.
 
 use std::future::{Future, poll_fn};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,17 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body;
-use smol::Async;
-use smol::io::AsyncWrite;
-use surefoot_runtime::reactor::{Alarm, timeout};
-use surefoot_runtime::serve::lifecycle::{Lifecycle, Presence, Stage};
-use surefoot_runtime::serve::patience::Patience;
-use surefoot_runtime::serve::{CLIENT_IDLE, Respond};
 
-use super::incoming::{Incoming, Input, SharedInput};
-use crate::executor::Tasks;
-use crate::http1::{Framing, Malformed, Out, RequestHead, encode_response, frame_chunk, request_framing, wants_close};
-use crate::reactor::SmolTimer;
+use super::incoming::SharedInput;
+use super::{
+    Framing, Incoming, Malformed, Out, RequestHead, Socket, encode_response, frame_chunk, request_framing, wants_close,
+};
+use crate::reactor::{Alarm, Timer, timeout};
+use crate::serve::lifecycle::{Lifecycle, Presence, Stage};
+use crate::serve::patience::Patience;
+use crate::serve::{CLIENT_IDLE, Respond};
 
 /// An answer's bytes that may wait for the client before more of it is asked for.
 const MAX_WAITING: usize = 16 << 10;
@@ -30,35 +27,14 @@ const MAX_ROUNDS: usize = 16;
 /// that away from it.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Accepts connections for as long as the server runs.
-pub(super) async fn accept(
-    listener: Async<TcpListener>,
-    life: Arc<Lifecycle>,
-    responder: impl Respond<Incoming>,
-    tasks: Tasks,
-) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => tasks.spawn(serve(stream, life.clone(), responder.clone())).detach(),
-            Err(error) => {
-                // Out of descriptors, most often: a short pause gives others the time to close some.
-                tracing::warn!(%error, "a connection could not be accepted");
-                smol::Timer::after(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
-
-async fn serve(stream: Async<TcpStream>, life: Arc<Lifecycle>, responder: impl Respond<Incoming>) {
-    let _ = stream.get_ref().set_nodelay(true);
+/// Serves a client's connection to its end.
+pub async fn serve<S: Socket, T: Timer, R: Respond<Incoming<S>>>(socket: S, life: Arc<Lifecycle>, responder: R) {
     let present = life.join();
     let presence = present.presence().clone();
-    let stream = Arc::new(stream);
-    let mut connection = Connection {
-        input: SharedInput::new(Input::new(stream.clone())),
+    let mut connection = Connection::<S, T> {
+        input: SharedInput::new(socket),
         patience: Patience::new(presence.clone(), responder.client_stall()),
         out: Out::default(),
-        stream,
         life,
         presence,
         seen: None,
@@ -66,11 +42,10 @@ async fn serve(stream: Async<TcpStream>, life: Arc<Lifecycle>, responder: impl R
     connection.run(&responder).await;
 }
 
-struct Connection {
-    stream: Arc<Async<TcpStream>>,
-    input: SharedInput,
+struct Connection<S, T> {
+    input: SharedInput<S>,
     out: Out,
-    patience: Patience<SmolTimer>,
+    patience: Patience<T>,
     life: Arc<Lifecycle>,
     presence: Arc<Presence>,
     /// The stage at the last look.
@@ -88,8 +63,8 @@ enum Left {
     Gone,
 }
 
-impl Connection {
-    async fn run(&mut self, responder: &impl Respond<Incoming>) {
+impl<S: Socket, T: Timer> Connection<S, T> {
+    async fn run(&mut self, responder: &impl Respond<Incoming<S>>) {
         let left = loop {
             let left = match self.head().await {
                 None => return,
@@ -106,9 +81,10 @@ impl Connection {
         }
         // What the client still sends is read away: unread, it would make the kernel reset the connection and take the
         // answer with it.
-        if self.stream.get_ref().shutdown(Shutdown::Write).is_ok() && !self.input.lock().is_at_rest() {
+        let closed = self.input.lock().socket.close_write();
+        if closed.is_ok() && !self.input.lock().is_at_rest() {
             let input = &self.input;
-            let _ = timeout::<SmolTimer, _>(LINGER, poll_fn(|cx| input.lock().poll_away(cx))).await;
+            let _ = timeout::<T, _>(LINGER, poll_fn(|cx| input.lock().poll_away(cx))).await;
         }
     }
 
@@ -128,7 +104,7 @@ impl Connection {
 
     /// The next request's head; `None` when the connection is over.
     async fn head(&mut self) -> Option<Result<RequestHead, Malformed>> {
-        let (mut idle, until) = (Alarm::<SmolTimer>::default(), Instant::now() + CLIENT_IDLE);
+        let (mut idle, until) = (Alarm::<T>::default(), Instant::now() + CLIENT_IDLE);
         poll_fn(|cx| {
             let stage = self.watch(cx);
             let mut input = self.input.lock();
@@ -152,7 +128,7 @@ impl Connection {
         if written.is_ok() { Left::Closing } else { Left::Gone }
     }
 
-    async fn exchange(&mut self, head: RequestHead, responder: &impl Respond<Incoming>) -> Left {
+    async fn exchange(&mut self, head: RequestHead, responder: &impl Respond<Incoming<S>>) -> Left {
         let Ok(framing) = request_framing(&head) else { return self.refuse(Malformed::Syntax).await };
         let expects = head
             .headers
@@ -195,6 +171,8 @@ impl Connection {
             || self.life.stage() != Stage::Running
             || wants_close(Version::HTTP_11, &parts.headers);
         self.push_head(parts.status, version, &parts.headers, framing, close);
+        // The body may take long.
+        drop(parts);
         let mut sending = Sending { framing: framing.unwrap_or(Framing::Length(0)), sent: 0, state: State::More };
         if !has_body {
             sending.state = State::Whole;
@@ -244,9 +222,13 @@ impl Connection {
     }
 
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        let Connection { stream, out, patience, .. } = self;
+        let Connection { input, out, patience, .. } = self;
+        if out.waiting() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let mut input = input.lock();
         out.poll_write(cx, |cx, slices| {
-            let written = Pin::new(&mut &**stream).poll_write_vectored(cx, slices);
+            let written = input.socket.poll_write(cx, slices);
             patience.after_write(cx, written)
         })
     }

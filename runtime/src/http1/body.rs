@@ -11,7 +11,7 @@ const MAX_TRAILERS: usize = 16 << 10;
 
 /// Takes one body out of a connection's bytes.
 #[derive(Debug)]
-pub(crate) struct Decoder(State);
+pub(super) struct Decoder(State);
 
 #[derive(Debug)]
 enum State {
@@ -32,7 +32,7 @@ enum State {
 
 /// What was taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Decoded {
+pub(super) enum Decoded {
     /// Some of the body, never empty.
     Data(Bytes),
     /// Nothing more without more bytes.
@@ -42,7 +42,7 @@ pub(crate) enum Decoded {
 }
 
 impl Decoder {
-    pub(crate) fn new(framing: Framing) -> Decoder {
+    pub(super) fn new(framing: Framing) -> Decoder {
         Decoder(match framing {
             Framing::Length(0) => State::Done,
             Framing::Length(length) => State::Length(length),
@@ -52,17 +52,17 @@ impl Decoder {
     }
 
     /// Whether the body is complete.
-    pub(crate) fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         matches!(self.0, State::Done)
     }
 
     /// Whether the connection's end is the body's.
-    pub(crate) fn ends_with_connection(&self) -> bool {
+    pub(super) fn ends_with_connection(&self) -> bool {
         matches!(self.0, State::Close)
     }
 
     /// The length still to come, where that is known.
-    pub(crate) fn left(&self) -> Option<u64> {
+    pub(super) fn left(&self) -> Option<u64> {
         match self.0 {
             State::Length(left) => Some(left),
             State::Done => Some(0),
@@ -71,7 +71,7 @@ impl Decoder {
     }
 
     /// The connection ended: whether the body was complete with that.
-    pub(crate) fn finish(&mut self) -> bool {
+    pub(super) fn finish(&mut self) -> bool {
         if self.ends_with_connection() {
             self.0 = State::Done;
         }
@@ -79,7 +79,7 @@ impl Decoder {
     }
 
     /// Takes what it can from the front of `buf`.
-    pub(crate) fn decode(&mut self, buf: &mut BytesMut) -> Result<Decoded, Malformed> {
+    pub(super) fn decode(&mut self, buf: &mut BytesMut) -> Result<Decoded, Malformed> {
         loop {
             if self.is_done() {
                 return Ok(Decoded::End);

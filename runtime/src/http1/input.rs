@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::task::{Poll, ready};
+use std::task::Poll;
 
 use bytes::BytesMut;
 
@@ -15,13 +15,20 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
 }
 
-/// Appends what `read` gives to `buf`; how much, 0 at the end.
-pub(crate) fn poll_read_into(
+/// Appends what `read` gives to `buf`; how much, 0 at the end. While there is nothing an empty `buf` holds no memory: it
+/// may be long until there is.
+pub(super) fn poll_read_into(
     buf: &mut BytesMut,
     read: impl FnOnce(&mut [u8]) -> Poll<io::Result<usize>>,
 ) -> Poll<io::Result<usize>> {
     SCRATCH.with_borrow_mut(|scratch| {
-        let count = ready!(read(scratch))?;
+        let Poll::Ready(count) = read(scratch) else {
+            if buf.is_empty() {
+                *buf = BytesMut::new();
+            }
+            return Poll::Pending;
+        };
+        let count = count?;
         buf.extend_from_slice(&scratch[..count]);
         Poll::Ready(Ok(count))
     })

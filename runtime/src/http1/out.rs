@@ -9,9 +9,12 @@ use bytes::{Buf, Bytes};
 /// Pieces that one write takes at most.
 const SLICES: usize = 16;
 
+/// Places for pieces that are kept while none waits.
+const FEW: usize = 4;
+
 /// Bytes on their way out.
 #[derive(Debug, Default)]
-pub(crate) struct Out {
+pub(super) struct Out {
     pieces: VecDeque<Bytes>,
     waiting: usize,
     /// Written in all.
@@ -19,7 +22,7 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    pub(crate) fn push(&mut self, piece: Bytes) {
+    pub(super) fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.waiting += piece.len();
             self.pieces.push_back(piece);
@@ -27,17 +30,17 @@ impl Out {
     }
 
     /// Bytes that wait.
-    pub(crate) fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Bytes that were taken from here so far.
-    pub(crate) fn written(&self) -> u64 {
+    pub(super) fn written(&self) -> u64 {
         self.written
     }
 
     /// Writes until nothing waits; `write` is a vectored write.
-    pub(crate) fn poll_write(
+    pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         mut write: impl FnMut(&mut Context<'_>, &[IoSlice<'_>]) -> Poll<io::Result<usize>>,
@@ -54,6 +57,7 @@ impl Out {
             }
             self.advance(taken);
         }
+        self.pieces.shrink_to(FEW);
         Poll::Ready(Ok(()))
     }
 
@@ -73,7 +77,7 @@ impl Out {
 }
 
 /// A chunk's first line.
-pub(crate) fn frame_chunk(length: usize) -> Bytes {
+pub(super) fn frame_chunk(length: usize) -> Bytes {
     Bytes::from(format!("{length:x}\r\n"))
 }
 

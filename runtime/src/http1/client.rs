@@ -7,21 +7,19 @@ use bytes::{Bytes, BytesMut};
 use http::uri::{Scheme, Uri};
 use http::{HeaderValue, Method, Request, Response, header, response};
 use surefoot_core::event::Fault;
-use surefoot_runtime::reactor::{self, Broken};
-use surefoot_runtime::upstream::Origin;
 
-use super::connector::Dialed;
-use super::stream::UpstreamStream;
-use crate::http1::{
-    Decoded, Decoder, Malformed, Out, encode_request, may_be_complete, parse_response, poll_read_into,
+use super::{
+    Decoded, Decoder, Malformed, Out, Socket, encode_request, may_be_complete, parse_response, poll_read_into,
     response_framing, wants_close,
 };
+use crate::reactor::{self, Broken};
+use crate::upstream::Origin;
 
 /// A connection to an upstream.
 #[derive(Debug)]
-pub struct Link {
-    stream: UpstreamStream,
-    /// As in [`Dialed::forward`].
+pub struct Link<S> {
+    socket: S,
+    /// A plain proxy forwards: it wants the whole URL in the request line, and this header if it asks for one.
     forward: Option<Option<HeaderValue>>,
     out: Out,
     flushed: bool,
@@ -52,28 +50,22 @@ struct Asking {
     looked: usize,
 }
 
-impl Link {
-    pub(crate) fn new(dialed: Dialed) -> Link {
-        Link {
-            stream: dialed.stream,
-            forward: dialed.forward,
-            out: Out::default(),
-            flushed: true,
-            buf: BytesMut::new(),
-            at: At::Rest,
-            spent: false,
-        }
+impl<S: Socket> Link<S> {
+    /// Speaks HTTP over a fresh connection. Behind a plain proxy that forwards (`Some`), requests carry the whole URL, and
+    /// its `proxy-authorization` if it asks for one.
+    pub fn new(socket: S, forward: Option<Option<HeaderValue>>) -> Link<S> {
+        Link { socket, forward, out: Out::default(), flushed: true, buf: BytesMut::new(), at: At::Rest, spent: false }
     }
 
     /// Sends on. Ready when nothing is left to be sent.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Link { stream, out, flushed, .. } = self;
+        let Link { socket, out, flushed, .. } = self;
         if out.waiting() > 0 {
             *flushed = false;
-            ready!(out.poll_write(cx, |cx, slices| stream.poll_write(cx, slices)))?;
+            ready!(out.poll_write(cx, |cx, slices| socket.poll_write(cx, slices)))?;
         }
         if !*flushed {
-            ready!(stream.poll_flush(cx))?;
+            ready!(socket.poll_flush(cx))?;
             *flushed = true;
         }
         Poll::Ready(Ok(()))
@@ -81,8 +73,8 @@ impl Link {
 
     /// Reads what is there; how much, 0 at the connection's end.
     fn poll_in(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let Link { stream, buf, .. } = self;
-        poll_read_into(buf, |bytes| stream.poll_read(cx, bytes))
+        let Link { socket, buf, .. } = self;
+        poll_read_into(buf, |bytes| socket.poll_read(cx, bytes))
     }
 
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, Fault>> {
@@ -129,7 +121,7 @@ impl Link {
     }
 }
 
-impl reactor::Link for Link {
+impl<S: Socket> reactor::Link for Link<S> {
     fn send(&mut self, request: Request<Bytes>, origin: &Origin) {
         // A provider's configured headers may name another host than its address does.
         let host =
@@ -209,7 +201,7 @@ impl reactor::Link for Link {
         false
     }
 
-    fn share(&self) -> Option<Link> {
+    fn share(&self) -> Option<Link<S>> {
         None
     }
 }

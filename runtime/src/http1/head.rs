@@ -7,23 +7,23 @@ use super::{Framing, MAX_HEAD, MAX_HEADERS, MAX_TARGET, Malformed};
 
 /// A request's head.
 #[derive(Debug)]
-pub(crate) struct RequestHead {
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) version: Version,
-    pub(crate) headers: HeaderMap,
+pub(super) struct RequestHead {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) version: Version,
+    pub(super) headers: HeaderMap,
 }
 
 /// A response's head.
 #[derive(Debug)]
-pub(crate) struct ResponseHead {
-    pub(crate) status: StatusCode,
-    pub(crate) version: Version,
-    pub(crate) headers: HeaderMap,
+pub(super) struct ResponseHead {
+    pub(super) status: StatusCode,
+    pub(super) version: Version,
+    pub(super) headers: HeaderMap,
 }
 
 /// Takes a request's head off the front of `buf`; `None` when it is not complete yet.
-pub(crate) fn parse_request(buf: &mut BytesMut) -> Result<Option<RequestHead>, Malformed> {
+pub(super) fn parse_request(buf: &mut BytesMut) -> Result<Option<RequestHead>, Malformed> {
     // Empty lines before a request are old clients' custom (RFC 9112, 2.2).
     let blank = buf.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     if blank > 0 {
@@ -50,7 +50,7 @@ pub(crate) fn parse_request(buf: &mut BytesMut) -> Result<Option<RequestHead>, M
 }
 
 /// Takes a response's head off the front of `buf`; `None` when it is not complete yet.
-pub(crate) fn parse_response(buf: &mut BytesMut) -> Result<Option<ResponseHead>, Malformed> {
+pub(super) fn parse_response(buf: &mut BytesMut) -> Result<Option<ResponseHead>, Malformed> {
     let mut config = httparse::ParserConfig::default();
     // A lenient reading of what providers and the proxies before them send.
     config.allow_obsolete_multiline_headers_in_responses(true).allow_spaces_after_header_name_in_responses(true);
@@ -110,7 +110,7 @@ fn unfolded(value: &[u8]) -> Bytes {
 
 /// How a request's body ends. Whoever reads it otherwise than the sender meant lets requests be smuggled in: what is
 /// not certain is refused (RFC 9112, 6.3).
-pub(crate) fn request_framing(head: &RequestHead) -> Result<Framing, Malformed> {
+pub(super) fn request_framing(head: &RequestHead) -> Result<Framing, Malformed> {
     if !head.headers.contains_key(header::TRANSFER_ENCODING) {
         return Ok(Framing::Length(content_length(&head.headers)?.unwrap_or(0)));
     }
@@ -121,7 +121,7 @@ pub(crate) fn request_framing(head: &RequestHead) -> Result<Framing, Malformed> 
 }
 
 /// How the body of a response to `method` ends.
-pub(crate) fn response_framing(head: &ResponseHead, method: &Method) -> Result<Framing, Malformed> {
+pub(super) fn response_framing(head: &ResponseHead, method: &Method) -> Result<Framing, Malformed> {
     let code = head.status.as_u16();
     if *method == Method::HEAD || matches!(code, 100..=199 | 204 | 304) {
         return Ok(Framing::Length(0));
@@ -161,7 +161,7 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Malformed> {
 }
 
 /// Whether the connection ends behind a message.
-pub(crate) fn wants_close(version: Version, headers: &HeaderMap) -> bool {
+pub(super) fn wants_close(version: Version, headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let mut tokens = values.flat_map(|value| value.split(',')).map(str::trim);
     let smuggling = headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH);
@@ -174,7 +174,7 @@ pub(crate) fn wants_close(version: Version, headers: &HeaderMap) -> bool {
 }
 
 /// A request's head as bytes. `host` and `content-length` are written as given, whatever the headers say of them.
-pub(crate) fn encode_request(
+pub(super) fn encode_request(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
@@ -198,7 +198,7 @@ pub(crate) fn encode_request(
 }
 
 /// A response's head as bytes. `framing` says how the body will end; `None` = there is none and none is spoken of.
-pub(crate) fn encode_response(
+pub(super) fn encode_response(
     status: StatusCode,
     version: Version,
     headers: &HeaderMap,

@@ -1,0 +1,24 @@
+//! What HTTP/1 needs of a connection's byte stream.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+/// A byte stream: a TCP connection, or TLS over one. The adapters bring theirs.
+pub trait Socket: fmt::Debug + Send + 'static {
+    /// Reads what is there; how much, 0 at the stream's end.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
+
+    /// Writes some of the pieces; how much.
+    fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+
+    /// Sends on what was written and is still kept back.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Tells the other side that nothing more will be written.
+    ///
+    /// # Errors
+    ///
+    /// The system's, such as that the connection is gone.
+    fn close_write(&mut self) -> io::Result<()>;
+}
