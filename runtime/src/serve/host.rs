@@ -163,9 +163,8 @@ impl<R: Reactor> CallHost<R> {
 
     fn told(&mut self, attempt: AttemptNo, news: News) -> Input {
         match news {
-            News::Head(mut parts) => {
+            News::Head(parts) => {
                 let head = core_head(&parts);
-                parts.headers.values_mut().for_each(|value| *value = super::reply::copied(value));
                 self.heads.push((attempt, parts));
                 Input::Head { attempt, head }
             }

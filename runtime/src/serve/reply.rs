@@ -112,13 +112,6 @@ fn upstream_headers<R: Reactor>(
     headers
 }
 
-/// A value with bytes of its own: a clone would keep the buffer that the whole head was read into.
-pub(super) fn copied(value: &HeaderValue) -> HeaderValue {
-    let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
-    copy.set_sensitive(value.is_sensitive());
-    copy
-}
-
 /// The values of a message's `connection` headers.
 pub(super) fn connection_tokens(headers: &HeaderMap) -> Vec<&str> {
     headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok()).collect()

@@ -169,7 +169,7 @@ impl<R: Reactor> Arrived<R> {
         let machine = Call::new(plan, call, seed, started).with_request_id(&request_id).with_judge(judge);
         let method = parts.method.clone();
         drop(parts);
-        let asked = Asked { request_id, method: method.clone(), headers, tail, body: kept(body), slot };
+        let asked = Asked { request_id, method: method.clone(), headers, tail, body, slot };
         let host = CallHost::new(shared, snapshot, asked, call, route).traced(trace);
         let mut running = Running::new(Drive::new(machine, host), started, on_disconnect, busy, permit);
         loop {
@@ -200,22 +200,13 @@ async fn without_body<R: Reactor>(response: Response<ReplyBody<R>>, method: &Met
     Response::from_parts(parts, body)
 }
 
-/// A body of so many bytes is copied out of the buffer that it came in.
-const SMALL_BODY: usize = 4 << 10;
-
-/// A request's body as it is kept. hyper reads into buffers of 8 KiB and cuts heads and bodies out of them: a small one that
-/// is kept for another attempt would keep its buffer with it, and the connection would take another.
-fn kept(body: Bytes) -> Bytes {
-    if body.len() <= SMALL_BODY { Bytes::copy_from_slice(&body) } else { body }
-}
-
 /// The client's headers that go to the upstream.
 fn passing(sent: &HeaderMap, handling: Handling) -> HeaderMap {
     let connection = reply::connection_tokens(sent);
     let mut headers = HeaderMap::with_capacity(sent.len() + 4);
     for (name, value) in sent {
         if headers::request_header(name.as_str(), &connection, handling) == Fate::Pass {
-            headers.append(name.clone(), reply::copied(value));
+            headers.append(name.clone(), value.clone());
         }
     }
     headers
