@@ -15,6 +15,7 @@ impl Call {
     pub(super) fn on_stream_bytes(&mut self, bytes: Bytes) {
         let chunk = bytes.clone();
         self.window.push(bytes);
+        self.take_late_line_feed(&chunk);
         let mut rest = &chunk[..];
         while matches!(self.phase, Phase::Window | Phase::Streaming) {
             let max_bytes = if self.phase == Phase::Window { self.policy().window.max_bytes } else { u64::MAX };
@@ -34,6 +35,17 @@ impl Call {
         }
         if self.phase == Phase::Streaming {
             self.mark_whole_events();
+        }
+    }
+
+    /// The line feed of an event that is out already goes with it, whatever this chunk brings behind it: in one chunk with
+    /// the event it would have gone as well (S12).
+    fn take_late_line_feed(&mut self, chunk: &[u8]) {
+        let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
+        if let Some(reader) = reader.filter(|reader| self.phase == Phase::Streaming && reader.line_feed_due())
+            && chunk.first() == Some(&b'\n')
+        {
+            self.window.mark_whole(reader.offset() + 1);
         }
     }
 

@@ -193,6 +193,20 @@ fn an_error_event_keeps_its_last_line_feed() {
     }
 }
 
+/// M5, S12: a line feed that came a chunk after its carriage return, before an event that ends the stream, goes as it
+/// would have gone in one chunk.
+#[test]
+fn a_late_line_feed_goes_before_a_malformed_event_too() {
+    let all = [ROLE, &delta("Hi"), "data: {\"bad\n\n", &delta("never")].concat().replace('\n', "\r\n");
+    let whole = World::streams(vec![vec![sse(&[&all])]]).run();
+    for cut in 1..all.len() {
+        let (one, two) = all.split_at(cut);
+        let out = World::streams(vec![vec![sse(&[one, two])]]).run();
+        assert_eq!(out.text(), whole.text(), "cut at {cut}");
+        assert_eq!(out.end, End::Incomplete(Incomplete::Malformed));
+    }
+}
+
 /// F16, S12: the window's limit is met at the same byte in any chunking: an error behind it does not fail over.
 #[test]
 fn the_windows_limit_does_not_depend_on_chunks() {
