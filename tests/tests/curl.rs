@@ -52,7 +52,11 @@ fn curl_gets_whole_answers_of_every_protocol(runtime: &Runtime) {
         ("/v1/responses", r#"{"model":"failover","input":"Hi"}"#.to_owned(), "/output/0/content/0/text"),
         ("/v1/messages", body(MESSAGES, "claude-failover", false), "/content/0/text"),
         ("/v1/embeddings", r#"{"model":"failover","input":"Hi"}"#.to_owned(), "/data/0/embedding/0"),
-        ("/v1/images/generations", r#"{"model":"image-failover","prompt":"A red boat"}"#.to_owned(), "/data/0/b64_json"),
+        (
+            "/v1/images/generations",
+            r#"{"model":"image-failover","prompt":"A red boat"}"#.to_owned(),
+            "/data/0/b64_json",
+        ),
         ("/v1/messages/count_tokens", body(MESSAGES, "claude-failover", false), "/input_tokens"),
     ];
     for (path, body, place) in cases {

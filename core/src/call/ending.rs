@@ -49,7 +49,7 @@ impl Call {
             Cause::Stalled => self.notice(What::Stalled),
             _ => {}
         }
-        match self.fallback.take().filter(|_| cause != Cause::Rejected) {
+        match self.fallback.take() {
             Some(fallback) => self.deliver(*fallback),
             None => {
                 let answer = self.last_word(cause);

@@ -86,7 +86,7 @@ impl Failure {
     pub(super) fn error_object(fact: ErrorFact) -> Failure {
         let class = Call::error_class(&fact);
         let mut failure = Failure::own(Reason::ErrorObject, class, "");
-        failure.overload = is_overload(fact.status);
+        failure.overload = is_overload(&fact);
         failure.fact = Some(fact);
         failure
     }
@@ -248,7 +248,8 @@ impl Call {
             return true;
         }
         let Some(fact) = &failure.fact else { return !(failure.retry || failure.transfer) };
-        if provider.stop_status_codes.contains(&fact.status) || self.fits_stop_rule(choice, fact, failure.body.as_ref()) {
+        if provider.stop_status_codes.contains(&fact.status) || self.fits_stop_rule(choice, fact, failure.body.as_ref())
+        {
             return true;
         }
         if provider.continue_status_codes.contains(&fact.status) || self.has_phrase(choice, fact) {
@@ -266,7 +267,12 @@ impl Call {
             let is_stream = call.live.as_ref().is_some_and(|live| live.reader.is_some());
             let text = match body {
                 Some(body) => String::from_utf8_lossy(body).into_owned(),
-                None if is_stream => haystack::of_stream(&call.window.joined(call.held_to)),
+                // The error's own event: what its openers echo of the request is not the upstream's word on it.
+                None if is_stream => {
+                    let held = call.window.joined(call.held_to);
+                    let from = usize::try_from(call.event_from).unwrap_or(usize::MAX).min(held.len());
+                    haystack::of_stream(&held[from..])
+                }
                 None => haystack::of_body(&call.window.all()),
             };
             let global = call.policy().rules.stop_match(fact.status, &text).map(|place| Hit::new(false, place));

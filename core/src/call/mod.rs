@@ -158,8 +158,9 @@ pub struct Call {
     /// The candidate that is to be asked again for the JSON that it owes (G17).
     only: Option<Choice>,
     provider_limit_told: bool,
-    /// The end of the last whole event of the live stream.
+    /// The end of the last whole event of the live stream, and where that event began.
     held_to: u64,
+    event_from: u64,
     /// The live attempt's commit came later than `slow_call_seconds`.
     slow_commit: bool,
     tokens_used: Option<u32>,
@@ -218,6 +219,7 @@ impl Call {
             only: None,
             provider_limit_told: false,
             held_to: 0,
+            event_from: 0,
             slow_commit: false,
             tokens_used: None,
             late: 0,

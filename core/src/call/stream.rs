@@ -44,7 +44,7 @@ impl Call {
         let Some(live) = self.live.as_mut() else { return };
         live.held_events += 1;
         let held_events = live.held_events;
-        self.held_to = event.end;
+        self.event_from = core::mem::replace(&mut self.held_to, event.end);
         match event.kind {
             Kind::Error(fact) => {
                 let fact = self.judged_error(*fact);

@@ -128,6 +128,9 @@ impl Call {
         let from = self.last_choice;
         let no = AttemptNo(u16::try_from(self.budgets.started()).unwrap_or(u16::MAX));
         self.budgets.start(&candidate, self.now);
+        if let Some(standing) = self.standing.get_mut(usize::from(choice.0)) {
+            standing.last_attempt = no.0.saturating_add(1);
+        }
         self.only = None;
         self.first_choice.get_or_insert(choice);
         self.last_choice = Some(choice);

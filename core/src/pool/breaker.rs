@@ -434,8 +434,8 @@ mod tests {
                 table += &format!(
                     "  {event:<26} {}{said}\n",
                     match breaker == state {
-                        true => String::from("unchanged: "),
-                        false => format!("{}: ", fields(&breaker)),
+                        true => String::from("unchanged | "),
+                        false => format!("{} | ", fields(&breaker)),
                     }
                 );
             }

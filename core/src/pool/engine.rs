@@ -124,21 +124,17 @@ impl Pool {
                 self.reserve(reserve)
             }
             Op::Settle(settle) => {
-                let reply = self.settle(settle);
+                let told = self.take_settlement(settle).map(|op| self.gate_apply(&op));
                 self.serve_line();
-                reply
+                Reply::Settled { change: told.and_then(GateReply::change) }
             }
             Op::Renew { lease } => {
-                if let Some(grant) = self.grants.get(*lease) {
-                    let expires = self.now.after(grant.ttl);
-                    self.grants.renew(*lease, expires);
-                    self.gate_apply(&GateOp::Renew { lease: *lease });
-                }
+                let _ = self.take_renewal(*lease).map(|op| self.gate_apply(&op));
                 self.serve_line();
                 Reply::Done
             }
             Op::Leave { lease } => {
-                self.leave(*lease);
+                let _ = self.take_leave(*lease).map(|op| self.gate_apply(&op));
                 self.serve_line();
                 Reply::Done
             }
@@ -151,11 +147,11 @@ impl Pool {
         self.outbox.pop_front()
     }
 
-    fn gate_apply(&mut self, op: &GateOp) -> GateReply {
+    pub(super) fn gate_apply(&mut self, op: &GateOp) -> GateReply {
         self.gate.apply(self.now, op, &mut self.verdicts)
     }
 
-    fn expire(&mut self) {
+    pub(super) fn expire(&mut self) {
         self.gate.expire(self.now);
         while let Some((lease, grant)) = self.grants.pop_expired(self.now) {
             self.give_back(lease, grant);
@@ -164,15 +160,16 @@ impl Pool {
 
     /// The bookkeeping of every end of a grant.
     fn give_back(&mut self, lease: LeaseId, grant: Grant) {
-        self.outbox.retain(|(granted, _)| *granted != lease);
+        self.unpost(lease);
         if let Some(target) = self.targets.get_mut(grant.target.0 as usize) {
             target.inflight = target.inflight.saturating_sub(1);
             self.freed.add(target.source);
         }
     }
 
-    fn settle(&mut self, settle: &Settle) -> Reply {
-        let Some(grant) = self.grants.remove(settle.lease) else { return Reply::Settled { change: None } };
+    /// Takes a settlement in; what the gate is to hear of it, unless the lease is unknown.
+    pub(super) fn take_settlement(&mut self, settle: &Settle) -> Option<GateOp> {
+        let grant = self.grants.remove(settle.lease)?;
         self.learn(grant.target, settle);
         self.give_back(settle.lease, grant);
         let evidence = match settle.outcome {
@@ -185,11 +182,7 @@ impl Pool {
                 Evidence::Neutral
             }
         };
-        let op = GateOp::Settle { lease: settle.lease, evidence, rest: settle.rest, tokens: settle.tokens };
-        match self.gate_apply(&op) {
-            GateReply::Settled { change } => Reply::Settled { change },
-            _ => Reply::Settled { change: None },
-        }
+        Some(GateOp::Settle { lease: settle.lease, evidence, rest: settle.rest, tokens: settle.tokens })
     }
 
     /// What the order half takes from an outcome (G3, G8, G14, G16). The attempt still counts as in flight.
@@ -213,41 +206,48 @@ impl Pool {
         }
     }
 
-    fn leave(&mut self, lease: LeaseId) {
+    /// Takes a departure in; what the gate is to hear of it.
+    pub(super) fn take_leave(&mut self, lease: LeaseId) -> Option<GateOp> {
+        self.unpost(lease);
         if let Some(grant) = self.grants.remove(lease) {
             self.give_back(lease, grant);
-            self.gate_apply(&GateOp::Release { lease });
-        } else if let Some(at) = self.line.position(lease) {
+            return Some(GateOp::Release { lease });
+        }
+        if let Some(at) = self.line.position(lease) {
             self.leave_line(at);
         }
+        None
+    }
+
+    /// Takes a sign of life in; what the gate is to hear of it.
+    pub(super) fn take_renewal(&mut self, lease: LeaseId) -> Option<GateOp> {
+        let expires = self.now.after(self.grants.get(lease)?.ttl);
+        self.grants.renew(lease, expires).then_some(GateOp::Renew { lease })
+    }
+
+    /// What a lease that is live already is told when it asks again.
+    pub(super) fn held(&mut self, lease: LeaseId) -> Option<Reply> {
+        let posted = self.unpost(lease);
+        let Grant { choice, probe, .. } = *self.grants.get(lease)?;
+        Some(posted.unwrap_or(Reply::Granted { choice, probe, change: None }))
+    }
+
+    /// Takes back news that was not fetched.
+    fn unpost(&mut self, lease: LeaseId) -> Option<Reply> {
+        let at = self.outbox.iter().position(|(posted, _)| *posted == lease)?;
+        self.outbox.remove(at).map(|(_, reply)| reply)
     }
 
     fn reserve(&mut self, reserve: &Reserve) -> Reply {
-        if let Some(grant) = self.grants.get(reserve.lease) {
-            let again = Reply::Granted { choice: grant.choice, probe: grant.probe, change: None };
-            let posted = self.outbox.iter().position(|(lease, _)| *lease == reserve.lease);
-            return posted.and_then(|at| self.outbox.remove(at)).map_or(again, |(_, reply)| reply);
+        if let Some(held) = self.held(reserve.lease) {
+            return held;
         }
         let position = self.line.position(reserve.lease);
         let (ticket, turn) = match position {
             Some(at) => (self.line.get(at).map_or(0, |waiter| waiter.ticket), self.line.turn(at)),
             None => (self.line.next_ticket(), self.turn(reserve)),
         };
-        let question = Question {
-            roster: &reserve.roster,
-            standing: &reserve.standing,
-            sticky: reserve.sticky,
-            draw: reserve.draw,
-            turn,
-        };
-        let admit = Admit {
-            lease: reserve.lease,
-            ttl: reserve.ttl,
-            tokens: reserve.tokens,
-            wait_until: reserve.wait_until,
-            ..Admit::default()
-        };
-        let reply = self.decide(ticket, question, admit);
+        let reply = self.decide(ticket, Question::of(reserve, turn), Admit::of(reserve));
         match reply {
             Reply::Refused { why, after, .. } if reserve.queue && line_helps(why, after) => {
                 let at = match position {
@@ -272,7 +272,7 @@ impl Pool {
     }
 
     /// The turn of a call on its roster: its first question begins one further, the later ones stay there.
-    fn turn(&mut self, reserve: &Reserve) -> u32 {
+    pub(super) fn turn(&mut self, reserve: &Reserve) -> u32 {
         if reserve.roster.strategy != Strategy::RoundRobin {
             return 0;
         }
@@ -295,17 +295,33 @@ impl Pool {
     }
 
     /// Orders the candidates and asks the gate. On a grant the place is booked.
-    fn decide(&mut self, ticket: u64, question: Question<'_>, mut admit: Admit) -> Reply {
+    fn decide(&mut self, ticket: u64, question: Question<'_>, admit: Admit) -> Reply {
+        let room = core::mem::take(&mut self.candidates);
+        let op = GateOp::Admit(self.draft(ticket, question, admit, room));
+        let reply = self.gate_apply(&op);
+        let GateOp::Admit(admit) = op else { return self.refused(Refusal::Nothing, None, None) };
+        let reply = self.book(&admit, reply);
+        self.candidates = admit.candidates;
+        reply
+    }
+
+    /// The gate's question: the candidates in order, with all that the order half knows of them, written into `room`.
+    pub(super) fn draft(
+        &mut self,
+        ticket: u64,
+        question: Question<'_>,
+        admit: Admit,
+        mut room: Vec<Candidate>,
+    ) -> Admit {
         let targets = &self.targets;
         order::rank(&mut self.ranked, question, &self.settings.health, |target| {
             targets.get(target.0 as usize).map(|target| Load { health: target.health, inflight: target.inflight })
         });
-        admit.credible_ppm = self.settings.health.credible_ppm;
-        admit.candidates = core::mem::take(&mut self.candidates);
-        admit.candidates.clear();
-        for ranked in &self.ranked {
-            let target = &self.targets[ranked.target.0 as usize];
-            admit.candidates.push(Candidate {
+        room.clear();
+        room.extend(self.ranked.iter().map(|ranked| {
+            let target = &targets[ranked.target.0 as usize];
+            Candidate {
+                choice: Choice(ranked.choice),
                 target: ranked.target,
                 tier: ranked.tier,
                 fresh: order::is_fresh(&ranked.standing, question.sticky),
@@ -314,20 +330,21 @@ impl Pool {
                 behind: self.sources[target.source.0 as usize].token_line < ticket,
                 hold: ranked.hold,
                 not_before: ranked.standing.not_before,
-            });
-        }
-        let (lease, ttl) = (admit.lease, admit.ttl);
-        let op = GateOp::Admit(admit);
-        let reply = self.gate_apply(&op);
-        if let GateOp::Admit(admit) = op {
-            self.candidates = admit.candidates;
-        }
+            }
+        }));
+        Admit { credible_ppm: self.settings.health.credible_ppm, candidates: room, ..admit }
+    }
+
+    /// Books what the gate granted; its answer in the call's terms.
+    pub(super) fn book(&mut self, admit: &Admit, reply: GateReply) -> Reply {
         match reply {
-            GateReply::Admitted { index, probe, change } => match self.ranked.get(usize::from(index)).copied() {
-                Some(Ranked { choice, target, .. }) => {
-                    let choice = Choice(choice);
-                    self.targets[target.0 as usize].inflight += 1;
-                    self.grants.insert(lease, self.now.after(ttl), Grant { target, choice, probe, ttl });
+            GateReply::Admitted { index, probe, change } => match admit.candidates.get(usize::from(index)) {
+                Some(&Candidate { choice, target, .. }) => {
+                    if let Some(target) = self.targets.get_mut(target.0 as usize) {
+                        target.inflight += 1;
+                    }
+                    let grant = Grant { target, choice, probe, ttl: admit.ttl };
+                    self.grants.insert(admit.lease, self.now.after(admit.ttl), grant);
                     Reply::Granted { choice, probe, change }
                 }
                 None => self.refused(Refusal::Nothing, None, None),
@@ -337,7 +354,7 @@ impl Pool {
         }
     }
 
-    fn refused(&self, why: Refusal, after: Option<Time>, soonest: Option<Time>) -> Reply {
+    pub(super) fn refused(&self, why: Refusal, after: Option<Time>, soonest: Option<Time>) -> Reply {
         Reply::Refused { why, after, soonest, progress: self.progress.last() }
     }
 
@@ -370,17 +387,22 @@ impl Pool {
 
     /// Asks those in line who may be able to start, first come first served, and posts what they get.
     ///
-    /// Runs before every newcomer's own question, so nobody is overtaken. Every waiter is passed once.
+    /// Runs before every newcomer's own question, so nobody is overtaken. Every waiter is passed once at most.
     fn serve_line(&mut self) {
         if self.line.len() == 0 || (self.freed == Sources::NONE && self.now < self.line_due) {
             self.freed = Sources::NONE;
             return;
         }
-        self.line_due = Time::NEVER;
+        let due = core::mem::replace(&mut self.line_due, Time::NEVER);
         self.asked.clear();
         let mut freed = self.take_freed();
         let mut at = 0;
         while let Some(waiter) = self.line.get(at).copied() {
+            if freed == Sources::NONE && self.now < due {
+                // What was freed is taken, nobody's time has come: the rest of the line need not be looked at.
+                self.line_due = self.line_due.min(due);
+                break;
+            }
             if waiter.wait_until < self.now {
                 // Its call has given up, or will when it hears of the time.
                 self.leave_line(at);

@@ -135,8 +135,13 @@ mod tests {
         ) {
             let (mut bucket, mut now, mut grants) = (Bucket::FULL, Time(0), Vec::new());
             for (pause, cost) in tries {
-                now = now.after(Span(pause));
-                if bucket.opens(now, limit, cost) <= now {
+                // Every other try comes at the very moment that was told.
+                now = if pause % 2 == 0 { bucket.opens(now, limit, cost) } else { now.after(Span(pause)) };
+                let opens = bucket.opens(now, limit, cost);
+                // The time it tells is exact: then it opens, a microsecond earlier it does not.
+                prop_assert_eq!(bucket.opens(opens, limit, cost), opens);
+                prop_assert!(opens == now || bucket.opens(Time(opens.0 - 1), limit, cost) == opens);
+                if opens <= now {
                     bucket.take(now, limit, cost);
                     grants.push((now, cost));
                 }

@@ -85,6 +85,12 @@ mod tests {
     }
 
     #[test]
+    fn at_its_ceiling_the_pace_says_nothing() {
+        let pace = Pace::new(&PaceSettings { initial: 3, ..settings() });
+        assert!(pace.allows(9, 3) && pace.allows(2, 4) && !pace.allows(3, 4));
+    }
+
+    #[test]
     fn successes_add_one_over_the_limit_up_to_the_ceiling() {
         let mut pace = Pace::new(&PaceSettings { initial: 2, ..settings() });
         pace.grow(3);

@@ -169,6 +169,12 @@ impl Pool {
         kept.map(move |(id, target)| self.view(now.max(self.now), id, target))
     }
 
+    /// One target as it stands at `now`, in the present configuration or not; `None` for an unknown number.
+    pub fn target(&self, now: Time, id: TargetId) -> Option<TargetView<'_>> {
+        let target = self.targets.get(id.0 as usize)?;
+        Some(self.view(now.max(self.now), id.0 as usize, target))
+    }
+
     /// When anything at all last succeeded (G16).
     pub fn last_progress(&self) -> Time {
         self.progress.last()

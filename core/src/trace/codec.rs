@@ -404,11 +404,9 @@ pub(super) fn action_of(fields: &mut Fields<'_>, roster: &Arc<Roster>) -> Read<A
     Ok(match need(fields.action, "do")? {
         "ask" => Action::Ask(op_of(fields, roster)?),
         "tell" => Action::Tell(op_of(fields, roster)?),
-        "send" => Action::Send {
-            attempt: attempt(fields)?,
-            choice: choice(fields)?,
-            why: need_word(fields.why, "why")?,
-        },
+        "send" => {
+            Action::Send { attempt: attempt(fields)?, choice: choice(fields)?, why: need_word(fields.why, "why")? }
+        }
         "abort" => Action::Abort(attempt(fields)?),
         "commit" => Action::Commit(Commit {
             attempt: attempt(fields)?,
@@ -504,9 +502,7 @@ fn what_of(fields: &Fields<'_>) -> Read<What> {
         "breaker_opened" => What::BreakerOpened(change(fields)?),
         "breaker_closed" => What::BreakerClosed(change(fields)?),
         "probe" => What::Probe(change(fields)?),
-        "paced" => {
-            What::Paced { why: need_word(fields.why, "why")?, until: Span(need(fields.until, "until")?) }
-        }
+        "paced" => What::Paced { why: need_word(fields.why, "why")?, until: Span(need(fields.until, "until")?) },
         "stalled" => What::Stalled,
         "empty_response" => {
             let told = need(fields.reason, "reason")?;

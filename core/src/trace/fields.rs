@@ -82,7 +82,9 @@ impl Problem {
         match error.classify() {
             serde_json::error::Category::Eof => Problem::Cut,
             serde_json::error::Category::Data if told.starts_with("missing field") => Problem::missing(quoted()),
-            serde_json::error::Category::Data if told.starts_with("unknown field") => Problem::unknown("field", quoted()),
+            serde_json::error::Category::Data if told.starts_with("unknown field") => {
+                Problem::unknown("field", quoted())
+            }
             serde_json::error::Category::Data => Problem::Value(told.into()),
             _ => Problem::NotJson,
         }

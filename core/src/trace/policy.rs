@@ -16,7 +16,8 @@ use super::secrets::{Secrets, token};
 use super::words::Word;
 use crate::id::{SourceId, TargetId};
 use crate::policy::{
-    CallPolicy, Candidate, Phrase, Place, ProviderPolicy, Retry, Route, Rules, Secret, StopRule, Timeouts, Window, rules,
+    CallPolicy, Candidate, Phrase, Place, ProviderPolicy, Retry, Route, Rules, Secret, StopRule, Timeouts, Window,
+    rules,
 };
 use crate::pool::{Entry, Roster};
 use crate::time::Span;
@@ -284,8 +285,11 @@ fn rules_line(rules: &Rules) -> RulesLine {
 fn route_of(line: PolicyLine) -> Result<Route, Problem> {
     let providers: Vec<Arc<ProviderPolicy>> =
         line.providers.into_iter().map(|provider| Ok(Arc::new(provider_of(provider)?))).collect::<Result<_, _>>()?;
-    let candidates =
-        line.candidates.into_iter().map(|candidate| candidate_of(candidate, &providers)).collect::<Result<Vec<_>, _>>()?;
+    let candidates = line
+        .candidates
+        .into_iter()
+        .map(|candidate| candidate_of(candidate, &providers))
+        .collect::<Result<Vec<_>, _>>()?;
     if candidates.len() != line.entries.len() {
         return Err(Problem::Value("`candidates` and `entries` are not of one length".into()));
     }
@@ -352,11 +356,7 @@ fn provider_of(line: ProviderLine) -> Result<ProviderPolicy, Problem> {
         stop_on_transport_errors: line.stop_on_transport_errors,
         continue_status_codes: line.continue_status_codes,
         stop_status_codes: line.stop_status_codes,
-        retry_on_errors: line
-            .retry_on_errors
-            .into_iter()
-            .map(|(words, statuses)| Phrase { words, statuses })
-            .collect(),
+        retry_on_errors: line.retry_on_errors.into_iter().map(|(words, statuses)| Phrase { words, statuses }).collect(),
         rules: rules_of(line.rules)?,
     })
 }

@@ -26,7 +26,9 @@ pub trait Respond: Clone + Send + Sync + 'static {
 
     /// Answers a request that came over the connection `presence`.
     fn respond(
-        &self, request: Request<Incoming>, presence: Arc<Presence>,
+        &self,
+        request: Request<Incoming>,
+        presence: Arc<Presence>,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
 
     /// How long a client may take nothing; `None` = as long as it likes.

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, response};
 use surefoot_core::drive::Host;
-use surefoot_core::event::{Fault, Head, Input, Notice, What, Why};
+use surefoot_core::event::{Action, Fault, Head, Input, Notice, What, Why};
 use surefoot_core::gateway::Tail;
 use surefoot_core::gateway::body::ModelSlot;
 use surefoot_core::gateway::headers::Handling;
@@ -22,11 +22,14 @@ use tokio::time::{Instant, Sleep};
 
 use super::gate::Place;
 use super::shared::{Shared, Snapshot};
+use crate::trace_file::CallTrace;
 use crate::upstream::{Exchange, News, Order};
 
 /// What the client asked, kept for as long as another attempt may want it.
 #[derive(Debug)]
 pub struct Asked {
+    /// The id that its answer carries.
+    pub request_id: String,
     /// Its method.
     pub method: Method,
     /// Its headers, less those that stay here.
@@ -58,12 +61,17 @@ pub struct CallHost {
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm,
+    trace: Option<Box<CallTrace>>,
 }
 
 impl CallHost {
     /// The means of `call` over `route`.
     pub fn new(
-        shared: Arc<Shared>, snapshot: Arc<Snapshot>, asked: Asked, call: CallId, route: Arc<Route>,
+        shared: Arc<Shared>,
+        snapshot: Arc<Snapshot>,
+        asked: Asked,
+        call: CallId,
+        route: Arc<Route>,
     ) -> CallHost {
         let handling = if asked.slot.is_some() { Handling::Inspected } else { Handling::Raw };
         CallHost {
@@ -80,7 +88,15 @@ impl CallHost {
             queued: false,
             served: None,
             alarm: Alarm::default(),
+            trace: None,
         }
+    }
+
+    /// Has the call traced.
+    #[must_use]
+    pub fn traced(mut self, trace: Option<CallTrace>) -> CallHost {
+        self.trace = trace.map(Box::new);
+        self
     }
 
     /// What all calls share.
@@ -91,6 +107,11 @@ impl CallHost {
     /// The call's route.
     pub fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// The id that the answer carries.
+    pub fn request_id(&self) -> &str {
+        &self.asked.request_id
     }
 
     /// How much of the bodies is touched.
@@ -190,7 +211,7 @@ impl Host for CallHost {
         if let What::AttemptEnded { outcome: Outcome::Success, .. } = notice.what {
             self.served = notice.attempt;
         }
-        self.shared.observe(self.call, &self.route, notice);
+        self.shared.observe(self.call, &self.asked.request_id, &self.route, notice);
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
@@ -210,6 +231,18 @@ impl Host for CallHost {
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>, until: Time) -> Poll<()> {
         self.alarm.poll(cx, self.shared.clock.instant(until))
+    }
+
+    fn record_input(&mut self, now: Time, input: &Input) {
+        if let Some(trace) = &mut self.trace {
+            trace.input(now, input);
+        }
+    }
+
+    fn record_action(&mut self, action: &Action) {
+        if let Some(trace) = &mut self.trace {
+            trace.action(action);
+        }
     }
 }
 

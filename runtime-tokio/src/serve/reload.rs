@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
+use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::policy::config::Config;
 use surefoot_core::pool::Pool;
 use surefoot_core::time::Time;
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::gate::Gate;
 use super::shared::{Clock, Shared, Snapshot};
 use crate::config_file::Origin;
+use crate::trace_file::TraceFile;
 use crate::upstream::{Connector, Upstreams};
 
 /// What snapshots are made of, and what they are made into.
@@ -88,6 +89,11 @@ impl World {
                 return Err(format!("server.{key}: cannot change while the gateway runs; restart it"));
             }
         }
+        let trace = match self.shared.trace() {
+            Some(trace) if trace.is(&config.trace) => Some(trace),
+            _ => TraceFile::open(&config.trace).map_err(|error| error.to_string())?,
+        };
+        self.shared.set_trace(trace);
         let config = Arc::new(config);
         let mut inventory = Inventory::new(&config, self.shared.clock.now());
         inventory.carry_over(&made_of.inventory);

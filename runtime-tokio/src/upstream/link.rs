@@ -21,8 +21,7 @@ use super::relay::Relay;
 use super::stream::UpstreamStream;
 
 pub(super) type Body = Full<Bytes>;
-pub(super) type Sending =
-    Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + Send>>;
+pub(super) type Sending = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + Send>>;
 
 #[derive(Debug)]
 pub(super) enum Link {
@@ -48,7 +47,9 @@ impl Link {
     /// Both ends of hyper's channels live in this one task under HTTP/1: what is polled need not wake anybody, and a
     /// machine that wakes itself is run again here and now instead of through the scheduler.
     pub(super) fn poll<T>(
-        &mut self, cx: &mut Context<'_>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let Link::H1(h1) = self else { return poll(cx) };
         let mut quiet = Context::from_waker(Waker::noop());

@@ -128,7 +128,7 @@ pub(crate) struct World {
     pub(crate) now: Time,
     /// Records the next call.
     pub(crate) recorder: Option<Recorder>,
-    calls: u64,
+    pub(crate) calls: u64,
 }
 
 /// What became of a call.

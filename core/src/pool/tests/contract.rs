@@ -353,6 +353,20 @@ fn a_dead_key_opens_every_target_of_its_source_and_no_other() {
     assert_eq!((world.view(two).epoch, world.view(two).reopen_streak, world.view(two).transitions.opened), (1, 0, 1));
 }
 
+/// Sixty-four attempts that meet a dead key are one discovery, not sixty-four.
+#[test]
+fn a_dead_key_found_again_under_an_old_epoch_opens_nothing() {
+    let mut world = World::new(0, Settings::default());
+    let (one, _) = world.add("key", "acme", Limits::default());
+    let (two, _) = world.add("key", "acme", Limits::default());
+    let leases = [world.begin(one), world.begin(one)];
+    world.settle(leases[0], Outcome::SourceDead);
+    world.wait(secs(60));
+    world.attempt(two, Outcome::Success);
+    world.settle(leases[1], Outcome::SourceDead);
+    assert_eq!([one, two].map(|at| (world.state(at), world.view(at).epoch)), [(Open, 1), (Closed, 1)]);
+}
+
 #[test]
 fn a_slow_success_is_a_failure_for_the_breaker_and_a_success_for_health() {
     let mut world = World::new(1, streak_only(2));

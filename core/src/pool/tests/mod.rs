@@ -13,6 +13,12 @@ use alloc::vec::Vec;
 use super::*;
 use crate::id::SourceId;
 
+/// Gateways share a pool between threads, behind a lock of theirs.
+const _: () = {
+    const fn sendable<T: Send + 'static>() {}
+    sendable::<Pool>();
+};
+
 /// A pool with a clock, names for its targets and leases that count up.
 pub(super) struct World {
     pub(super) pool: Pool,

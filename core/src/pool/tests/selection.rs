@@ -142,6 +142,38 @@ fn a_balanced_source_yields_after_its_tries_and_gets_its_turn_again() {
     }
 }
 
+/// Two turns under way, because the first source rested for a while: the call stays with the one it asked last.
+#[test]
+fn of_two_turns_under_way_the_latest_goes_on() {
+    for strategy in BALANCED {
+        let mut world = World::new(3, calm());
+        let roster = world.roster(strategy, &[&[0, 1, 2]]);
+        let amid = |last_attempt| Standing { last_attempt, ..failed(1) };
+        let reserve = Reserve { standing: alloc::vec![amid(1), amid(2)], ..world.ask(&roster) };
+        assert_eq!(world.start(&reserve), 1, "{strategy:?}");
+    }
+    let mut world = World::new(3, calm());
+    world.attempts(2, "fffffffff");
+    let roster = world.roster(Strategy::HealthAware, &[&[0, 1, 2]]);
+    let amid = |last_attempt| Standing { last_attempt, ..failed(3) };
+    let reserve = Reserve { standing: alloc::vec![amid(5), amid(6)], ..world.ask(&roster) };
+    assert_eq!(world.start(&reserve), 1, "nor do they yield to the sick third");
+}
+
+#[test]
+fn by_health_a_new_round_begins_with_the_best() {
+    let mut world = World::new(4, calm());
+    for (target, failures) in [(0, "fff"), (1, "ff"), (2, "f"), (3, "ffff")] {
+        world.attempts(target, failures);
+    }
+    let roster = world.roster(Strategy::HealthAware, &[&[0, 1, 2, 3]]);
+    for _ in 0..20 {
+        let reserve = Reserve { standing: alloc::vec![failed(2); 4], ..world.ask(&roster) };
+        assert_eq!(world.start(&reserve), 2);
+        world.leave(reserve.lease);
+    }
+}
+
 #[test]
 fn sticky_zero_and_one_are_one_try() {
     for sticky in [0, 1] {

@@ -64,10 +64,13 @@ fn a_rest_out_of_reach_is_not_waited_for_but_told() {
 #[test]
 fn a_later_shorter_pushback_never_shortens_a_rest_and_a_day_is_the_longest() {
     let mut world = World::new(1, Settings::default());
-    let [long, short, absurd] = [world.begin(0), world.begin(0), world.begin(0)];
+    let [long, mut short, again, absurd] = [(); 4].map(|()| world.begin(0));
     world.settle_as(Settle { lease: long, ..rested(secs(50), RestScope::Account) });
-    world.settle_as(Settle { lease: short, ..rested(secs(1), RestScope::Source) });
-    assert_eq!(world.view(0).resting_until, in_secs(&world, 50));
+    for scope in [RestScope::Source, RestScope::Account] {
+        world.settle_as(Settle { lease: short, ..rested(secs(1), scope) });
+        assert_eq!(world.view(0).resting_until, in_secs(&world, 50));
+        short = again;
+    }
     world.settle_as(Settle { lease: absurd, ..rested(Span::MAX, RestScope::Source) });
     assert_eq!(world.view(0).resting_until, in_secs(&world, 86_400));
 }
@@ -104,6 +107,7 @@ fn a_call_rather_waits_for_a_well_source_than_goes_to_a_sick_one() {
     (settings.breaker.fail_threshold, settings.breaker.min_calls) = (1000, 1000);
     let mut world = World::new(3, settings);
     world.attempts(1, "fffffffff");
+    world.attempts(2, "fffffffff");
     rest(&mut world, 0, secs(5), RestScope::Account);
     let tier = world.roster(Strategy::HealthAware, &[&[0, 1]]);
     let reserve = world.ask(&tier);
@@ -112,10 +116,16 @@ fn a_call_rather_waits_for_a_well_source_than_goes_to_a_sick_one() {
     assert_eq!(world.start(&hurried), 1, "out of reach: the sick one it is");
     let tiers = world.roster(Strategy::HealthAware, &[&[0, 1], &[2]]);
     let reserve = world.ask(&tiers);
-    assert_eq!(world.start(&reserve), 2, "a later tier is credible");
+    assert_eq!(world.start(&reserve), 2, "a later tier is credible, however sick");
     let round_robin = world.roster(Strategy::RoundRobin, &[&[0, 1]]);
     let reserve = world.ask(&round_robin);
     assert_eq!(world.start(&reserve), 1, "a selector without health does not judge it");
+    world.leave(reserve.lease);
+    rest(&mut world, 1, secs(2), RestScope::Account);
+    let reserve = world.ask(&tier);
+    let (why, after, soonest) = world.refused(&reserve);
+    assert_eq!((why, after), (Refusal::Resting, in_secs(&world, 5)), "no use waking when the sick one wakes");
+    assert_eq!(soonest, in_secs(&world, 2));
 }
 
 #[test]
@@ -402,6 +412,19 @@ fn an_expired_lease_serves_the_line() {
 }
 
 #[test]
+fn a_grant_that_expired_unfetched_is_not_handed_out() {
+    let mut world = World::limited(concurrency(1), Settings::default());
+    let held = world.begin(0);
+    let roster = world.roster(Strategy::Priority, &[&[0]]);
+    let lost = Reserve { ttl: secs(2), ..world.ask(&roster) };
+    world.refused(&lost);
+    world.settle(held, Outcome::Success);
+    world.wait(secs(2));
+    world.pool.apply(world.now, &Op::Renew { lease: LeaseId(999) });
+    assert_eq!((world.granted(), world.view(0).inflight), (Vec::new(), 0));
+}
+
+#[test]
 fn whoever_can_wait_no_more_has_left_the_line() {
     let mut world = World::limited(concurrency(1), Settings::default());
     let held = world.begin(0);
@@ -448,6 +471,41 @@ fn who_waits_in_vain_is_told() {
     assert!(matches!(told, Some((lease, Reply::Refused { why: Refusal::Breaker, after: None, soonest: told, .. }))
             if lease == waiting.lease && told == soonest));
     assert_eq!(world.pool.waiting(), 0);
+}
+
+#[test]
+fn news_for_who_has_left_or_asked_again_is_taken_back() {
+    for asks_again in [false, true] {
+        let mut world = World::limited(concurrency(1), Settings::default());
+        let held = world.begin(0);
+        let roster = world.roster(Strategy::Priority, &[&[0]]);
+        let waiting = world.ask(&roster);
+        world.refused(&waiting);
+        world.settle(held, Outcome::SourceDead);
+        match asks_again {
+            true => assert_eq!(world.refused(&waiting).0, Refusal::Breaker),
+            false => world.leave(waiting.lease),
+        }
+        assert!(world.pool.pop_granted().is_none(), "an old refusal must not follow a newer answer");
+    }
+}
+
+#[test]
+fn who_asks_again_in_line_is_served_by_what_he_asked_last() {
+    let mut world = World::limited(concurrency(1), Settings::default());
+    world.add("s1", "a1", concurrency(1));
+    let [first, second] = [world.begin(0), world.begin(1)];
+    let roster = world.roster(Strategy::Priority, &[&[0], &[1]]);
+    let waiting = world.ask(&roster);
+    world.refused(&waiting);
+    let out = Standing { out: true, ..Standing::default() };
+    let wait_until = world.now.after(secs(1000));
+    world.refused(&Reserve { standing: alloc::vec![out], wait_until, ..waiting.clone() });
+    world.wait(secs(500));
+    world.settle(first, Outcome::Success);
+    assert_eq!(world.granted(), []);
+    world.settle(second, Outcome::Success);
+    assert_eq!(world.granted(), [(waiting.lease.0, 1)]);
 }
 
 #[test]

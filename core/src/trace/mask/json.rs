@@ -21,17 +21,49 @@ const MAX_KEY: usize = 40;
 /// What the protocols say of a key. Everything else is text: masked, with all that is below it.
 pub(in crate::trace) fn class_of(key: &[u8]) -> u8 {
     match key {
-        b"type" | b"object" | b"role" | b"model" | b"id" | b"finish_reason" | b"native_finish_reason" | b"stop_reason"
-        | b"reason" | b"param" | b"service_tier" | b"item_id" | b"response_id" | b"call_id" | b"request_id"
+        b"type"
+        | b"object"
+        | b"role"
+        | b"model"
+        | b"id"
+        | b"finish_reason"
+        | b"native_finish_reason"
+        | b"stop_reason"
+        | b"reason"
+        | b"param"
+        | b"service_tier"
+        | b"item_id"
+        | b"response_id"
+        | b"call_id"
+        | b"request_id"
         | b"system_fingerprint" => WORD,
         b"code" | b"status" | b"status_code" | b"http_status" => WORD | NUMBER,
         b"error" => KNOWN | NUMBER,
         b"index" | b"output_index" | b"content_index" | b"summary_index" | b"sequence_number" | b"created"
         | b"created_at" | b"completed_at" => NUMBER,
-        b"choices" | b"delta" | b"message" | b"content" | b"tool_calls" | b"function" | b"audio" | b"response"
-        | b"output" | b"item" | b"part" | b"content_block" | b"summary" | b"data" | b"usage" | b"errors" | b"detail"
-        | b"details" | b"incomplete_details" | b"prompt_tokens_details" | b"completion_tokens_details"
-        | b"input_tokens_details" | b"output_tokens_details" => KNOWN,
+        b"choices"
+        | b"delta"
+        | b"message"
+        | b"content"
+        | b"tool_calls"
+        | b"function"
+        | b"audio"
+        | b"response"
+        | b"output"
+        | b"item"
+        | b"part"
+        | b"content_block"
+        | b"summary"
+        | b"data"
+        | b"usage"
+        | b"errors"
+        | b"detail"
+        | b"details"
+        | b"incomplete_details"
+        | b"prompt_tokens_details"
+        | b"completion_tokens_details"
+        | b"input_tokens_details"
+        | b"output_tokens_details" => KNOWN,
         _ if key.ends_with(b"_tokens") => NUMBER,
         _ => 0,
     }
@@ -49,10 +81,20 @@ enum State {
     Colon,
     /// A comma or the end of the container.
     After,
-    String { key: bool },
-    Escape { key: bool },
-    Hex { key: bool, place: usize, code: u16 },
-    Number { exponent: bool },
+    String {
+        key: bool,
+    },
+    Escape {
+        key: bool,
+    },
+    Hex {
+        key: bool,
+        place: usize,
+        code: u16,
+    },
+    Number {
+        exponent: bool,
+    },
     Literal(&'static [u8]),
     /// The rest of `[DONE]`.
     Done(&'static [u8]),
@@ -309,8 +351,7 @@ impl Json {
                 masked_digit(place, code, digit)
             }
         };
-        self.state =
-            if place == 3 { State::String { key } } else { State::Hex { key, place: place + 1, code: whole } };
+        self.state = if place == 3 { State::String { key } } else { State::Hex { key, place: place + 1, code: whole } };
         b"0123456789abcdef".get(usize::from(masked)).copied()
     }
 }
@@ -356,8 +397,14 @@ fn masked_digit(place: usize, code: u16, digit: u16) -> u16 {
         (2, 8..=0xf | 0xd0..=0xdf) => 0,
         (2, _) => 8,
         (_, 0 | 1) => digit,
-        (_, 2) => if digit == 2 { 2 } else { 0xa },
-        (_, 5) => if digit == 0xc { 0xc } else { 8 },
+        (_, 2) => {
+            if digit == 2 {
+                2
+            } else {
+                0xa
+            }
+        }
+        (_, 5) if digit == 0xc => 0xc,
         (_, 3 | 4 | 6 | 7) => 0xa,
         (_, 8..=0xf) => 7,
         (_, 0x10..=0x7f) => 9,
