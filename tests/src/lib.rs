@@ -8,6 +8,7 @@ pub mod clients;
 pub mod http;
 pub mod process;
 pub mod proxy;
+pub mod store;
 pub mod tls;
 pub mod upstream;
 

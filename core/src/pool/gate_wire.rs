@@ -154,8 +154,8 @@ impl Pool {
         out.word(self.names.target(candidate.target));
         let source = self.gate.targets.get(candidate.target.0 as usize).map(|target| target.source);
         let limits = source.and_then(|id| self.gate.sources.get(id.0 as usize));
-        out.word(source.map_or("", |id| self.names.source_name(id)));
-        out.word(limits.map_or("", |source| self.names.account_name(source.account)));
+        out.word(source.map_or("", |id| self.names.source(id)));
+        out.word(limits.map_or("", |source| self.names.account(source.account)));
         let limits = limits.map_or((0, 0, 0), |source| (source.max_concurrency, source.rpm, source.tpm));
         for limit in [limits.0, limits.1, limits.2, u32::from(candidate.tier)] {
             out.number(u64::from(limit));
@@ -176,7 +176,7 @@ impl Pool {
         let held = self.gate.held(lease);
         out.subject = held.map(|(target, _)| target);
         let source = self.held_source(lease);
-        out.word(source.map_or("", |source| self.names.account_name(source.account)));
+        out.word(source.map_or("", |source| self.names.account(source.account)));
         out.number(source.map_or(0, |source| u64::from(source.tpm)));
         out.number(source.map_or(0, |source| u64::from(source.max_concurrency)));
         let rules = &self.settings.breaker;
@@ -348,17 +348,19 @@ impl<'a> Fields<'a> {
         if letters.len() > admit.candidates.len() {
             return Err(Unreadable);
         }
-        letters.bytes().map(|letter| VERDICTS.iter().find(|(code, _)| *code == letter).map(|(_, verdict)| *verdict).ok_or(Unreadable)).collect()
+        let found = |letter| VERDICTS.iter().find(|(code, _)| *code == letter).map(|(_, verdict)| *verdict);
+        letters.bytes().map(|letter| found(letter).ok_or(Unreadable)).collect()
     }
 
     /// `index:state:left,…`: those that are not closed. Who was looked at and is not named is closed.
     fn seen(&mut self, admit: &Admit, verdicts: &[Verdict]) -> Result<Vec<Seen>, Unreadable> {
-        let looked_at = admit.candidates.iter().zip(verdicts).enumerate();
-        let looked_at = looked_at.filter(|(_, (_, verdict))| **verdict != Verdict::NotReached);
-        let closed = |(at, (candidate, _)): (usize, (&Candidate, &Verdict))| {
-            (at, Seen { target: candidate.target, state: BreakerState::Closed, open_until: self.now })
-        };
-        let mut seen: Vec<(usize, Seen)> = looked_at.map(closed).collect();
+        // A candidate that was passed over may not have been looked at.
+        let unknown = |verdict: &Verdict| matches!(verdict, Verdict::NotReached | Verdict::NotCredible);
+        let looked_at = admit.candidates.iter().zip(verdicts).enumerate().filter(|(_, (_, found))| !unknown(found));
+        let now = self.now;
+        let as_closed =
+            |candidate: &Candidate| Seen { target: candidate.target, state: BreakerState::Closed, open_until: now };
+        let mut seen: Vec<(usize, Seen)> = looked_at.map(|(at, (candidate, _))| (at, as_closed(candidate))).collect();
         let named = match self.word()? {
             "-" => "",
             named => named,
@@ -370,9 +372,11 @@ impl<'a> Fields<'a> {
                 return Err(Unreadable);
             };
             let at = at? as usize;
-            let (_, one) = seen.iter_mut().find(|(seen, _)| *seen == at).ok_or(Unreadable)?;
+            let mut one = as_closed(admit.candidates.get(at).ok_or(Unreadable)?);
             one.state = state(u8::try_from(code?).map_err(|_| Unreadable)?)?;
             one.open_until = self.now.after(Span(left?));
+            seen.retain(|(seen, _)| *seen != at);
+            seen.push((at, one));
         }
         Ok(seen.into_iter().map(|(_, seen)| seen).collect())
     }

@@ -1,0 +1,99 @@
+//! S13: a hundred thousand random commands through memory and through a real store, reply by reply the same.
+
+use std::cell::{Cell, RefCell};
+use std::time::Instant;
+
+use proptest::prelude::{TestCaseError, prop_assert_eq};
+use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+use surefoot_core::pool::{BreakerState, Command, GateOp, GateReply, Keyspace, Pool, Settings};
+use surefoot_core::time::Time;
+use surefoot_tests::store::Store;
+
+use crate::steps::{Run, play, runs};
+use crate::store::Remote;
+
+const COMMANDS: u64 = 100_000;
+
+/// What memory said, and what the store is to be asked.
+struct Told {
+    now: Time,
+    op: GateOp,
+    reply: GateReply,
+    /// The breakers' states afterwards, and until when they are open.
+    states: Vec<(BreakerState, Option<Time>)>,
+}
+
+#[test]
+fn memory_and_store_agree_reply_by_reply() {
+    let Some(store) = Store::start("the store's gate against the one in memory") else { return };
+    let remote = RefCell::new(Remote::connect(&store));
+    let (commands, kinds) = (Cell::new(0), RefCell::new([0u64; 10]));
+    let begun = Instant::now();
+    let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
+    while commands.get() < COMMANDS {
+        let result = runner.run(&runs(100..400), |run| {
+            let told = check(&run, &mut remote.borrow_mut())?;
+            commands.set(commands.get() + told.len() as u64);
+            told.iter().for_each(|told| count(told, &mut kinds.borrow_mut()));
+            Ok(())
+        });
+        if let Err(error) = result {
+            panic!("after {} commands: {error}", commands.get());
+        }
+    }
+    let kinds = kinds.into_inner();
+    eprintln!("{} commands in {:?}; by kind of reply: {kinds:?}", commands.get(), begun.elapsed());
+    assert!(kinds.iter().all(|seen| *seen > COMMANDS / 1000), "some replies hardly come up: {kinds:?}");
+}
+
+fn check(run: &Run, remote: &mut Remote) -> Result<Vec<Told>, TestCaseError> {
+    let keys = Keyspace::new("test", 7);
+    let mut pool = Pool::new(Settings::default());
+    let (mut told, mut commands): (Vec<Told>, Vec<Command>) = (Vec::new(), Vec::new());
+    play(run, &mut pool, |pool, now, op| {
+        commands.push(pool.encode(now, &op, &keys, Some(now)));
+        let reply = pool.ask_local(now, &op);
+        let states = pool.views(now).map(|view| (view.state, view.open_until)).collect();
+        told.push(Told { now, op, reply, states });
+    });
+    let answers = remote.run(&keys, &commands);
+    for ((told, command), answer) in told.iter().zip(&commands).zip(&answers) {
+        same(told, command, answer)?;
+    }
+    Ok(told)
+}
+
+fn same(told: &Told, command: &Command, answer: &[u8]) -> TestCaseResult {
+    let text = String::from_utf8_lossy(answer);
+    let answer = command.decode(told.now, &told.op, answer);
+    let answer = answer.map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
+    prop_assert_eq!(answer.reply, told.reply, "the store said {}, to {:?}", text, told.op);
+    for seen in answer.seen {
+        let (state, open_until) = told.states[seen.target.0 as usize];
+        prop_assert_eq!(seen.state, state, "of {:?}, the store said {}", seen.target, text);
+        if let Some(until) = open_until {
+            prop_assert_eq!(seen.open_until, until.max(told.now), "of {:?}, the store said {}", seen.target, text);
+        }
+    }
+    Ok(())
+}
+
+fn count(told: &Told, kinds: &mut [u64; 10]) {
+    use surefoot_core::pool::Refusal::{Backoff, Breaker, Full, Nothing, Paced, Resting, StoreDown};
+    let kind = match told.reply {
+        GateReply::Admitted { probe: false, .. } => 0,
+        GateReply::Admitted { probe: true, .. } => 1,
+        GateReply::Denied { why, .. } => match why {
+            Nothing => 2,
+            Breaker => 3,
+            Resting => 4,
+            Backoff => 5,
+            Paced => 6,
+            Full => 7,
+            StoreDown => unreachable!("memory is never down"),
+        },
+        GateReply::Settled { change: None } | GateReply::Done => 8,
+        GateReply::Settled { change: Some(_) } => 9,
+    };
+    kinds[kind] += 1;
+}
