@@ -12,7 +12,7 @@ use surefoot_core::event::{Action, Fault, Head, Input, Notice, What, Why};
 use surefoot_core::gateway::Tail;
 use surefoot_core::gateway::body::ModelSlot;
 use surefoot_core::gateway::headers::Handling;
-use surefoot_core::id::{AttemptNo, CallId, Choice};
+use surefoot_core::id::{AttemptNo, CallId, Choice, LeaseId};
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{Candidate, Route};
 use surefoot_core::pool::{Op, Reply};
@@ -56,8 +56,8 @@ pub struct CallHost {
     /// Every attempt's head: a final answer may want an earlier one's.
     heads: Vec<(AttemptNo, response::Parts)>,
     place: Arc<Place>,
-    /// Whether a grant may come.
-    queued: bool,
+    /// The lease that stands in line.
+    queued: Option<LeaseId>,
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm,
@@ -85,7 +85,7 @@ impl CallHost {
             unsent: None,
             heads: Vec::new(),
             place: Arc::default(),
-            queued: false,
+            queued: None,
             served: None,
             alarm: Alarm::default(),
             trace: None,
@@ -182,8 +182,13 @@ impl Host for CallHost {
 
     fn apply(&mut self, op: &Op) -> Option<Reply> {
         let reply = self.shared.gate.apply(self.shared.clock.now(), op, &self.place);
-        if let Op::Reserve(reserve) = op {
-            self.queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+        match op {
+            Op::Reserve(reserve) => {
+                let queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+                self.queued = queued.then_some(reserve.lease);
+            }
+            Op::Leave { lease } if self.queued == Some(*lease) => self.queued = None,
+            _ => {}
         }
         Some(reply)
     }
@@ -215,10 +220,10 @@ impl Host for CallHost {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
-        if self.queued
-            && let Poll::Ready((lease, reply)) = self.place.poll(cx)
+        if let Some(lease) = self.queued
+            && let Poll::Ready(reply) = self.place.poll(lease, cx)
         {
-            self.queued = false;
+            self.queued = None;
             return Poll::Ready(Input::Reply { lease, reply });
         }
         if let Some(attempt) = self.unsent.take() {
@@ -287,5 +292,26 @@ impl Alarm {
             sleep.as_mut().reset(until);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_alarm_rings_at_the_deadline_asked_for_last() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut alarm = Alarm::default();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for moved in [10, 20, 30, 5, 40] {
+            assert!(alarm.poll(&mut cx, after(moved)).is_pending());
+        }
+        poll_fn(|cx| alarm.poll(cx, after(40))).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(40));
+        poll_fn(|cx| alarm.poll(cx, after(41))).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(41));
     }
 }

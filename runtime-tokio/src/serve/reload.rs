@@ -141,3 +141,37 @@ impl World {
         self.changed.notified().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use surefoot_core::policy::config;
+
+    fn config(server: serde_json::Value, model: &str) -> Config {
+        let provider =
+            json!({"name": "p", "formats": ["chat"], "base_url": "http://127.0.0.1:9/v1", "models": [model]});
+        let tree = json!({
+            "server": server, "providers": [provider], "trace": {"mode": "off"},
+            "discovery": {"configured_models_mode": "allowlist"},
+        });
+        config::read(&tree, &|_| None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_new_configuration_is_taken_whole_or_not_at_all() {
+        let world = World::new(config(json!({"listen": "127.0.0.1:4000"}), "old"));
+        let kept = world.shared().snapshot();
+        for server in
+            [json!({"listen": "127.0.0.1:4002"}), json!({"listen": "127.0.0.1:4000", "admin_listen": "127.0.0.1:4003"})]
+        {
+            let refused = world.adopt(config(server, "new")).unwrap_err();
+            assert!(refused.contains("listen: cannot change"), "{refused}");
+            assert!(world.shared().snapshot().gateway.knows("p/old"));
+        }
+        world.adopt(config(json!({"listen": "127.0.0.1:4000"}), "new")).unwrap();
+        let now = world.shared().snapshot();
+        assert!(now.gateway.knows("p/new") && !now.gateway.knows("p/old"));
+        assert!(kept.gateway.knows("p/old"), "a call that runs keeps its snapshot");
+    }
+}

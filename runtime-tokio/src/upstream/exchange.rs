@@ -7,21 +7,25 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::uri::{Scheme, Uri};
-use http::{HeaderMap, Method, Request, Response, header, response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, response};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use surefoot_core::event::Fault;
 
 use super::coding::Decoder;
-use super::connector::PROXY_AUTHORIZATION;
+use super::connector::{Origin, PROXY_AUTHORIZATION};
 use super::link::{Body, H1, Link, Sending, fault};
 use super::{Upstream, lock};
 
 /// What is left of a finished answer is read away up to here, so that its connection can serve again.
 const DRAIN_BYTES: usize = 64 << 10;
+/// Pieces of a body that are there at once are handed on together up to this size; longer ones go as they are.
+const JOIN_BYTES: usize = 8 << 10;
+/// As [`JOIN_BYTES`], in pieces: a body that comes byte by byte must not keep the others waiting.
+const JOIN_PIECES: usize = 256;
 /// As [`DRAIN_BYTES`], in time.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
@@ -62,6 +66,15 @@ pub struct Exchange {
     inspect: bool,
     connect: Option<Duration>,
     decoder: Option<Decoder>,
+    /// What was found behind the bytes handed out last.
+    behind: Option<Behind>,
+}
+
+/// The end of a body, one way or the other.
+#[derive(Copy, Clone, Debug)]
+enum Behind {
+    End,
+    Fault(Fault),
 }
 
 enum Stage {
@@ -79,7 +92,7 @@ impl Exchange {
         *request.uri_mut() = order.target;
         *request.headers_mut() = order.headers;
         let stage = begin(&upstream, request, order.connect);
-        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None }
+        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None, behind: None }
     }
 
     /// The next news. After [`News::End`] and [`News::Fault`] there is none.
@@ -96,16 +109,9 @@ impl Exchange {
                     Poll::Ready(None) => continue,
                     Poll::Pending => return Poll::Pending,
                 },
-                Stage::Reading { body, link } => match poll_body(body, link, cx) {
-                    Poll::Ready(Some(Ok(bytes))) => match self.opened(bytes) {
-                        Some(news) => news,
-                        None => continue,
-                    },
-                    Poll::Ready(Some(Err(error))) => News::Fault(fault(&error)),
-                    Poll::Ready(None) => match self.closed() {
-                        Some(news) => return Poll::Ready(news),
-                        None => News::End,
-                    },
+                Stage::Reading { .. } => match self.poll_reading(cx) {
+                    Poll::Ready(Some(news)) => news,
+                    Poll::Ready(None) => continue,
                     Poll::Pending => return Poll::Pending,
                 },
                 Stage::Over => return Poll::Pending,
@@ -136,7 +142,12 @@ impl Exchange {
     fn poll_rest(&mut self, cx: &mut Context<'_>, left: &mut usize) -> Poll<()> {
         loop {
             let Stage::Reading { body, link } = &mut self.stage else { return Poll::Ready(()) };
-            match std::task::ready!(poll_body(body, link, cx)) {
+            let next = match self.behind {
+                None => std::task::ready!(poll_body(body, link, cx)),
+                Some(Behind::End) => None,
+                Some(Behind::Fault(_)) => return Poll::Ready(()),
+            };
+            match next {
                 Some(Ok(bytes)) if bytes.len() <= *left => *left -= bytes.len(),
                 None => {
                     self.put_back();
@@ -172,12 +183,35 @@ impl Exchange {
             Err(mut error) => match error.take_message().filter(|_| *reused) {
                 // The kept connection was closed before a byte of the request was written: nobody saw it.
                 Some(request) => {
-                    self.stage = begin(&self.upstream, plain(request), self.connect);
+                    self.stage = begin(&self.upstream, plain(request, &self.upstream.origin), self.connect);
                     Poll::Ready(None)
                 }
                 None => Poll::Ready(Some(News::Fault(fault(error.error())))),
             },
         }
+    }
+
+    /// The next bytes: everything that is there already, up to a bound. Events that came together go on together: each
+    /// piece on its own would go through every layer from here to the client's socket.
+    fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
+        let Stage::Reading { body, link } = &mut self.stage else { return Poll::Ready(None) };
+        let mut joined = Joined::default();
+        while self.behind.is_none() && joined.wants_more() {
+            match poll_body(body, link, cx) {
+                Poll::Ready(Some(Ok(bytes))) => joined.push(bytes),
+                Poll::Ready(Some(Err(error))) => self.behind = Some(Behind::Fault(fault(&error))),
+                Poll::Ready(None) => self.behind = Some(Behind::End),
+                Poll::Pending if joined.pieces == 0 => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        if joined.pieces > 0 {
+            return Poll::Ready(self.opened(joined.into_bytes()));
+        }
+        Poll::Ready(Some(match self.behind {
+            Some(Behind::Fault(fault)) => News::Fault(fault),
+            _ => self.closed().unwrap_or(News::End),
+        }))
     }
 
     fn answered(&mut self, response: Response<Incoming>) -> News {
@@ -211,10 +245,7 @@ impl Exchange {
     fn closed(&mut self) -> Option<News> {
         match self.decoder.take()?.finish() {
             Ok(bytes) => (!bytes.is_empty()).then_some(News::Chunk(bytes)),
-            Err(fault) => {
-                self.stage = Stage::Over;
-                Some(News::Fault(fault))
-            }
+            Err(fault) => Some(News::Fault(fault)),
         }
     }
 
@@ -237,6 +268,37 @@ impl fmt::Debug for Exchange {
     }
 }
 
+/// Pieces of a body put together. The first is kept as it is: most often it stays the only one.
+#[derive(Default)]
+struct Joined {
+    first: Bytes,
+    all: BytesMut,
+    pieces: usize,
+}
+
+impl Joined {
+    fn wants_more(&self) -> bool {
+        self.first.len() < JOIN_BYTES && self.all.len() < JOIN_BYTES && self.pieces < JOIN_PIECES
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.pieces += 1;
+        if self.pieces == 1 {
+            self.first = bytes;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.reserve(JOIN_BYTES);
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&bytes);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.freeze() }
+    }
+}
+
 /// Sends over a connection that is there, or begins to dial one.
 fn begin(upstream: &Arc<Upstream>, request: Request<Body>, connect: Option<Duration>) -> Stage {
     if let Some(link) = upstream.reuse() {
@@ -249,11 +311,22 @@ fn begin(upstream: &Arc<Upstream>, request: Request<Body>, connect: Option<Durat
 
 /// Hands the request to the connection, in the form that it wants.
 fn sent(upstream: &Upstream, mut link: Link, mut request: Request<Body>, reused: bool) -> Stage {
-    let host = http::HeaderValue::from_str(upstream.origin.authority.as_str()).ok();
+    let origin = &upstream.origin;
+    // A provider's configured headers may name another host than its address does.
+    let mut authority = None;
     let absolute = match &link {
-        Link::H2(_) => true,
+        Link::H2(_) => {
+            let named = request.headers_mut().remove(header::HOST);
+            authority = named.and_then(|host| host.to_str().ok()?.parse().ok());
+            true
+        }
         Link::H1(H1 { forward, .. }) => {
-            request.headers_mut().extend(host.map(|host| (header::HOST, host)));
+            let host = || HeaderValue::from_str(origin.authority.as_str()).ok();
+            if !request.headers().contains_key(header::HOST)
+                && let Some(host) = host()
+            {
+                request.headers_mut().insert(header::HOST, host);
+            }
             if let Some(Some(authorization)) = forward {
                 request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
             }
@@ -262,16 +335,21 @@ fn sent(upstream: &Upstream, mut link: Link, mut request: Request<Body>, reused:
     };
     if absolute {
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
-        parts.scheme = Some(if upstream.origin.https { Scheme::HTTPS } else { Scheme::HTTP });
-        parts.authority = Some(upstream.origin.authority.clone());
+        parts.scheme = Some(if origin.https { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = authority.or_else(|| Some(origin.authority.clone()));
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
     }
     Stage::Waiting { sending: link.send(request), link, reused }
 }
 
 /// Undoes what [`sent`] did, for another connection.
-fn plain(mut request: Request<Body>) -> Request<Body> {
-    request.headers_mut().remove(header::HOST);
+fn plain(mut request: Request<Body>, origin: &Origin) -> Request<Body> {
+    let named = request.uri().authority().filter(|authority| **authority != origin.authority);
+    if let Some(host) = named.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
+        request.headers_mut().insert(header::HOST, host);
+    } else if request.headers().get(header::HOST).is_some_and(|host| host == origin.authority.as_str()) {
+        request.headers_mut().remove(header::HOST);
+    }
     request.headers_mut().remove(PROXY_AUTHORIZATION);
     let target = request.uri().path_and_query().cloned();
     *request.uri_mut() = target.map(Uri::from).unwrap_or_default();
