@@ -8,7 +8,7 @@
 --   ARGV     clock ('' = the store's; a test brings its own), command, fields; see gate_wire.rs
 --
 --   t:TARGET   hash: the breaker    s:SOURCE   hash: rest and buckets    a:ACCOUNT  string: end of the rest
---   i:SOURCE   sorted set: the leases at a source that has a concurrency limit, by expiry
+--   i:SOURCE   sorted set: the leases at a source, by expiry; one without a limit may get one tomorrow
 --   l:LEASE    string: expiry, epoch, TTL, tokens, length of the source's name, source, target
 --
 -- Absent keys are fresh state, so a store that lost everything is no error. Every key has a TTL of the store's own, far
@@ -314,6 +314,7 @@ end
 
 local function book_place(held, keep)
   local key = base .. 'i:' .. held.source
+  call('ZREMRANGEBYSCORE', key, '-inf', digits(now))
   call('ZADD', key, digits(held.expires), held.lease)
   call('PEXPIRE', key, keep)
 end
@@ -439,9 +440,7 @@ local function take(admit, c)
     source = c.source, target = c.target,
   }
   write_lease(held)
-  if c.concurrency > 0 then
-    book_place(held, admit.keep)
-  end
+  book_place(held, admit.keep)
   return change
 end
 
@@ -552,14 +551,11 @@ end
 
 local function run_renew()
   local keep, lease = text(), text()
-  local concurrency = number()
   local held = take_lease(lease)
   if held then
     held.expires = now + held.ttl
     write_lease(held)
-    if concurrency > 0 then
-      book_place(held, keep)
-    end
+    book_place(held, keep)
   end
   return 'K'
 end

@@ -126,7 +126,6 @@ impl Pool {
             }
             GateOp::Renew { lease } => {
                 head(&mut out, "renew", *lease);
-                out.number(self.held_source(*lease).map_or(0, |source| u64::from(source.max_concurrency)));
             }
             GateOp::Release { lease } => {
                 head(&mut out, "release", *lease);

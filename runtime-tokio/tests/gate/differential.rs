@@ -29,8 +29,12 @@ fn memory_and_store_agree_reply_by_reply() {
     let remote = RefCell::new(Remote::connect(&store));
     let (commands, kinds) = (Cell::new(0), RefCell::new([0u64; 10]));
     let begun = Instant::now();
-    let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: 40, max_shrink_iters: 300, failure_persistence: None, ..Config::default() });
     while commands.get() < COMMANDS {
+        // A runner is done after so many runs.
+        let config = Config { cases: 50, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
+        let mut runner = TestRunner::new(config);
         let result = runner.run(&runs(100..400), |run| {
             let told = check(&run, &mut remote.borrow_mut())?;
             commands.set(commands.get() + told.len() as u64);
@@ -68,7 +72,9 @@ fn same(told: &Told, command: &Command, answer: &[u8]) -> TestCaseResult {
     let answer = command.decode(told.now, &told.op, answer);
     let answer = answer.map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
     prop_assert_eq!(answer.reply, told.reply, "the store said {}, to {:?}", text, told.op);
-    for seen in answer.seen {
+    // One that is in the list twice may have become half-open at its second place.
+    let last = |target| answer.seen.iter().rfind(|seen| seen.target == target);
+    for seen in answer.seen.iter().filter(|seen| last(seen.target) == Some(seen)) {
         let (state, open_until) = told.states[seen.target.0 as usize];
         prop_assert_eq!(seen.state, state, "of {:?}, the store said {}", seen.target, text);
         if let Some(until) = open_until {

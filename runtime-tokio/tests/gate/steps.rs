@@ -18,11 +18,11 @@ const TARGETS: [(&str, &str, &str); 5] = [
 ];
 
 /// A time as the store would have it: numbers this large must not lose a microsecond.
-pub const BEGIN: Time = Time(1_790_000_000_000_001);
+pub(crate) const BEGIN: Time = Time(1_790_000_000_000_001);
 
 /// A run: what is configured at first, then what happens.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// The knobs and limits.
     pub config: Config,
     /// What happens.
@@ -31,7 +31,7 @@ pub struct Run {
 
 /// Knobs and limits, small enough for everything to happen often.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     breaker: BreakerSettings,
     /// `max_concurrency, rpm, tpm` of each source in the order of their first targets.
     limits: Vec<(u32, u32, u32)>,
@@ -39,7 +39,7 @@ pub struct Config {
 
 /// Something happens.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Time passes.
     Wait(Span),
     /// The file is reread.
@@ -56,7 +56,7 @@ pub enum Step {
 
 /// A question.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub(crate) struct Asked {
     ttl: Span,
     tokens: u32,
     wait: Option<Span>,
@@ -77,7 +77,7 @@ struct Picked {
 
 impl Config {
     /// Brings it into force.
-    pub fn apply(&self, pool: &mut Pool) {
+    pub(crate) fn apply(&self, pool: &mut Pool) {
         pool.configure(Settings { breaker: self.breaker.clone(), ..Settings::default() });
         let mut sources: Vec<&str> = Vec::new();
         for (name, source, account) in TARGETS {
@@ -117,7 +117,7 @@ impl Asked {
 }
 
 /// The commands of a run, one after the other: `tell` hears of each with the pool as it stands before it.
-pub fn play(run: &Run, pool: &mut Pool, mut tell: impl FnMut(&mut Pool, Time, GateOp)) {
+pub(crate) fn play(run: &Run, pool: &mut Pool, mut tell: impl FnMut(&mut Pool, Time, GateOp)) {
     let (mut now, mut asked) = (BEGIN, 0u64);
     run.config.apply(pool);
     for step in &run.steps {
@@ -146,7 +146,7 @@ pub fn play(run: &Run, pool: &mut Pool, mut tell: impl FnMut(&mut Pool, Time, Ga
 }
 
 /// Runs of so many steps.
-pub fn runs(steps: std::ops::Range<usize>) -> impl Strategy<Value = Run> {
+pub(crate) fn runs(steps: std::ops::Range<usize>) -> impl Strategy<Value = Run> {
     (config(), prop::collection::vec(step(), steps)).prop_map(|(config, steps)| Run { config, steps })
 }
 

@@ -5,14 +5,14 @@ use surefoot_core::pool::{Command, GATE_SCRIPT, Keyspace};
 use surefoot_tests::store::Store;
 
 /// A connection to a store that has the script.
-pub struct Remote {
+pub(crate) struct Remote {
     connection: Connection,
     script: String,
 }
 
 impl Remote {
     /// Connects.
-    pub fn connect(store: &Store) -> Remote {
+    pub(crate) fn connect(store: &Store) -> Remote {
         let client = redis::Client::open(store.socket_url()).expect("an address");
         let mut connection = client.get_connection().expect("a connection");
         let script = redis::cmd("SCRIPT").arg("LOAD").arg(GATE_SCRIPT).query(&mut connection).expect("a script");
@@ -20,7 +20,7 @@ impl Remote {
     }
 
     /// Empties the store and runs commands in one go; their answers.
-    pub fn run(&mut self, keys: &Keyspace, commands: &[Command]) -> Vec<Vec<u8>> {
+    pub(crate) fn run(&mut self, keys: &Keyspace, commands: &[Command]) -> Vec<Vec<u8>> {
         let mut pipeline = Pipeline::with_capacity(commands.len() + 1);
         pipeline.cmd("FLUSHALL").ignore();
         for command in commands {
@@ -33,7 +33,7 @@ impl Remote {
     }
 
     /// One command, as it comes.
-    pub fn ask(&mut self, keys: &Keyspace, command: &Command) -> Vec<u8> {
+    pub(crate) fn ask(&mut self, keys: &Keyspace, command: &Command) -> Vec<u8> {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.script).arg(1).arg(keys.key());
         for arg in command.args() {
