@@ -55,7 +55,7 @@ pub fn run() -> ExitCode {
         Command::Serve(argument) => run_serve(argument.config.as_deref()),
         Command::Check(argument) => run_check(argument.config.as_deref()),
         Command::Mock(arguments) => run_mock(arguments),
-        Command::Demo(arguments) => run_demo(&arguments),
+        Command::Demo(arguments) => run_demo(arguments),
     };
     ExitCode::from(code)
 }
@@ -102,14 +102,14 @@ fn run_mock(arguments: mock::MockArgs) -> u8 {
     }
 }
 
-fn run_demo(arguments: &demo::DemoArgs) -> u8 {
+fn run_demo(arguments: demo::DemoArgs) -> u8 {
     // The show is on stdout; what a gateway logs among such providers would bury it.
     logging::init("error");
     match runtime() {
-        Ok(runtime) => match runtime.block_on(demo::run(arguments, std::io::stdout())) {
-            Ok(tally) if tally.failed() == 0 => GOOD,
-            Ok(_) => FAILED,
-            Err(error) => complain(&error, MISUSED),
+        Ok(runtime) => match runtime.block_on(demo::run(arguments)) {
+            Ok(()) => GOOD,
+            Err(error @ demo::DemoError::Gateway(_)) => complain(&error, MISUSED),
+            Err(error) => complain(&error, FAILED),
         },
         Err(error) => complain(&error, FAILED),
     }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper_util::client::proxy::matcher::Matcher;
 use surefoot_core::policy::config::Config;
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -64,12 +65,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the listeners. Must be called within a tokio runtime.
+    /// Opens the listeners. Must be called within a tokio runtime. Providers are reached through the proxies that the
+    /// environment names (`HTTP_PROXY` and its kin).
     ///
     /// # Errors
     ///
     /// An address that cannot be taken.
     pub fn open(config: Config) -> Result<Server, StartError> {
+        Server::open_through(config, Matcher::from_env())
+    }
+
+    /// The same, for providers that are all on this machine: no proxy is heeded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::open`].
+    pub fn open_direct(config: Config) -> Result<Server, StartError> {
+        Server::open_through(config, Matcher::builder().build())
+    }
+
+    fn open_through(config: Config, proxies: Matcher) -> Result<Server, StartError> {
         let clients = listen(config.server.listen)?;
         let admin = config.server.admin_listen.map(listen).transpose()?;
         let trace = TraceFile::open(&config.trace)?;
@@ -78,7 +93,7 @@ impl Server {
                 "state.url: a store shared by several gateways is not served yet; this one keeps its own gate"
             );
         }
-        let world = Arc::new(World::new(config));
+        let world = Arc::new(World::new(config, proxies));
         world.shared().set_trace(trace);
         Ok(Server { world, clients, admin })
     }

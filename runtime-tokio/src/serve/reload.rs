@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hyper_util::client::proxy::matcher::Matcher;
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
 use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::policy::config::Config;
@@ -31,14 +32,14 @@ struct MadeOf {
 }
 
 impl World {
-    /// The world of a configuration.
-    pub fn new(config: Config) -> World {
+    /// The world of a configuration, its providers reached through these proxies.
+    pub fn new(config: Config, proxies: Matcher) -> World {
         let config = Arc::new(config);
         let clock = Clock::start();
         let inventory = Inventory::new(&config, clock.now());
         let mut pool = Pool::new(pool_settings(&config));
         let gateway = Gateway::build(config.clone(), &inventory, &mut pool);
-        let upstreams = Upstreams::new(Connector::new(hyper_util::client::proxy::matcher::Matcher::from_env()));
+        let upstreams = Upstreams::new(Connector::new(proxies));
         let snapshot = Snapshot::new(gateway, &upstreams);
         let shared = Arc::new(Shared::new(clock, Gate::new(pool), upstreams, snapshot));
         World { shared, made_of: Mutex::new(MadeOf { config, inventory }), changed: Notify::new() }
@@ -160,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_new_configuration_is_taken_whole_or_not_at_all() {
-        let world = World::new(config(json!({"listen": "127.0.0.1:4000"}), "old"));
+        let world = World::new(config(json!({"listen": "127.0.0.1:4000"}), "old"), Matcher::from_env());
         let kept = world.shared().snapshot();
         for server in
             [json!({"listen": "127.0.0.1:4002"}), json!({"listen": "127.0.0.1:4000", "admin_listen": "127.0.0.1:4003"})]

@@ -1,8 +1,9 @@
 //! What all calls share: the snapshot in force, the gate, the connections, what is counted and told.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -70,6 +71,12 @@ impl Snapshot {
     }
 }
 
+/// Hears what calls do, beside the log and the metrics: for programs that run a gateway inside them.
+pub trait Watch: fmt::Debug + Send + Sync {
+    /// A call that the client knows by this request id tells something. Called while the call is driven: must not wait.
+    fn notice(&self, request: &str, route: &Route, notice: &Notice);
+}
+
 /// What all calls share.
 #[derive(Debug)]
 pub struct Shared {
@@ -90,6 +97,7 @@ pub struct Shared {
     trace: ArcSwapOption<TraceFile>,
     seed: u64,
     calls: AtomicU64,
+    watch: OnceLock<Arc<dyn Watch>>,
 }
 
 impl Shared {
@@ -107,7 +115,13 @@ impl Shared {
             trace: ArcSwapOption::empty(),
             seed: RandomState::new().build_hasher().finish(),
             calls: AtomicU64::new(1),
+            watch: OnceLock::new(),
         }
+    }
+
+    /// Lets somebody hear what calls do from now on; `false` = somebody does already, and goes on alone.
+    pub fn watch(&self, watch: Arc<dyn Watch>) -> bool {
+        self.watch.set(watch).is_ok()
     }
 
     /// The snapshot in force.
@@ -148,5 +162,8 @@ impl Shared {
         logging::notice(call, request, route, notice);
         self.metrics.notice(route, notice);
         self.recent.notice(self.clock.now(), call, request, route, notice);
+        if let Some(watch) = self.watch.get() {
+            watch.notice(request, route, notice);
+        }
     }
 }
