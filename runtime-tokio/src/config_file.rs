@@ -71,6 +71,10 @@ impl Origin {
                 tree(path).and_then(|tree| config::read(&tree, &environment).map_err(|found| shown(&found)))
             }
         };
+        let read = read.and_then(|config| match crate::state::problem(&config) {
+            Some(problem) => Err(vec![problem]),
+            None => Ok(config),
+        });
         read.map_err(|problems| Rejected { origin: self.clone(), problems })
     }
 }

@@ -8,5 +8,6 @@ pub mod demo;
 mod logging;
 pub mod mock;
 pub mod serve;
+pub mod state;
 pub mod trace_file;
 pub mod upstream;

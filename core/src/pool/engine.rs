@@ -496,7 +496,7 @@ impl Pool {
 
 /// Whether standing in line may bring a place: one is missing, or a pushback ends in time. A breaker is not waited for
 /// (G7), and a backoff is the call's own business.
-pub(super) fn line_helps(why: Refusal, after: Option<Time>) -> bool {
+pub fn line_helps(why: Refusal, after: Option<Time>) -> bool {
     match why {
         Refusal::Paced | Refusal::Full => true,
         Refusal::Resting => after.is_some(),

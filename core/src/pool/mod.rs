@@ -35,7 +35,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use breaker::{Evidence, Transitions};
-pub use engine::Pool;
+pub use engine::{Pool, line_helps};
 pub use gate::{Admit, Candidate, GateOp, GateReply, Hold, Verdict};
 pub use gate_wire::{Answer, Command, GATE_SCRIPT, Keyspace, Seen, Unreadable};
 pub use progress::{Progress, stalled_at};

@@ -56,8 +56,11 @@ pub struct CallHost {
     /// Every attempt's head: a final answer may want an earlier one's.
     heads: Vec<(AttemptNo, response::Parts)>,
     place: Arc<Place>,
-    /// The lease that stands in line.
+    /// The lease that waits for a reply or stands in line.
     queued: Option<LeaseId>,
+    /// A settlement's reply is still to come.
+    settling: bool,
+    began: Time,
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm,
@@ -74,6 +77,7 @@ impl CallHost {
         route: Arc<Route>,
     ) -> CallHost {
         let handling = if asked.slot.is_some() { Handling::Inspected } else { Handling::Raw };
+        let began = shared.clock.now();
         CallHost {
             shared,
             snapshot,
@@ -86,6 +90,8 @@ impl CallHost {
             heads: Vec::new(),
             place: Arc::default(),
             queued: None,
+            settling: false,
+            began,
             served: None,
             alarm: Alarm::default(),
             trace: None,
@@ -184,13 +190,14 @@ impl Host for CallHost {
         let reply = self.shared.gate.apply(self.shared.clock.now(), op, &self.place);
         match op {
             Op::Reserve(reserve) => {
-                let queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+                let queued = reply.is_none() || reserve.queue && matches!(reply, Some(Reply::Refused { .. }));
                 self.queued = queued.then_some(reserve.lease);
             }
             Op::Leave { lease } if self.queued == Some(*lease) => self.queued = None,
-            _ => {}
+            Op::Settle(_) => self.settling |= reply.is_none(),
+            Op::Leave { .. } | Op::Renew { .. } => {}
         }
-        Some(reply)
+        reply
     }
 
     fn send(&mut self, attempt: AttemptNo, choice: Choice, _why: Why) {
@@ -220,10 +227,13 @@ impl Host for CallHost {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
-        if let Some(lease) = self.queued
-            && let Poll::Ready(reply) = self.place.poll(lease, cx)
+        if (self.queued.is_some() || self.settling)
+            && let Poll::Ready((lease, reply)) = self.place.poll(self.queued, cx)
         {
-            self.queued = None;
+            // Whoever is refused may stand in line all the same.
+            if matches!(reply, Reply::Granted { .. }) {
+                self.queued = None;
+            }
             return Poll::Ready(Input::Reply { lease, reply });
         }
         if let Some(attempt) = self.unsent.take() {
@@ -258,6 +268,14 @@ impl Drop for CallHost {
             && self.served == Some(attempt)
         {
             exchange.release();
+        }
+        if self.settling || self.queued.is_some() {
+            let (shared, call, request) = (self.shared.clone(), self.call, std::mem::take(&mut self.asked.request_id));
+            let (route, began) = (self.route.clone(), self.began);
+            self.place.bequeath(move |change| {
+                let elapsed = shared.clock.now().since(began);
+                shared.observe(call, &request, &route, &Notice::of_change(elapsed, change));
+            });
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The configuration in force and the models known, and how both change: whole or not at all (F1, F14).
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper_util::client::proxy::matcher::Matcher;
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
 use surefoot_core::gateway::{Gateway, pool_settings};
-use surefoot_core::policy::config::Config;
+use surefoot_core::policy::config::{Config, State};
 use surefoot_core::pool::Pool;
 use surefoot_core::time::Time;
 use tokio::sync::Notify;
@@ -13,6 +14,7 @@ use tokio::sync::Notify;
 use super::gate::Gate;
 use super::shared::{Clock, Shared, Snapshot};
 use crate::config_file::Origin;
+use crate::state::{Link, StoreAddress};
 use crate::trace_file::TraceFile;
 use crate::upstream::{Connector, Upstreams};
 
@@ -32,7 +34,8 @@ struct MadeOf {
 }
 
 impl World {
-    /// The world of a configuration, its providers reached through these proxies.
+    /// The world of a configuration, its providers reached through these proxies. With a `state.url` it must be called
+    /// within a tokio runtime.
     pub fn new(config: Config, proxies: Matcher) -> World {
         let config = Arc::new(config);
         let clock = Clock::start();
@@ -41,7 +44,9 @@ impl World {
         let gateway = Gateway::build(config.clone(), &inventory, &mut pool);
         let upstreams = Upstreams::new(Connector::new(proxies));
         let snapshot = Snapshot::new(gateway, &upstreams);
-        let shared = Arc::new(Shared::new(clock, Gate::new(pool), upstreams, snapshot));
+        let gate = Gate::new(pool);
+        share(&gate, clock, &config);
+        let shared = Arc::new(Shared::new(clock, gate, upstreams, snapshot));
         World { shared, made_of: Mutex::new(MadeOf { config, inventory }), changed: Notify::new() }
     }
 
@@ -82,6 +87,9 @@ impl World {
     /// What cannot change while the process runs.
     pub fn adopt(&self, config: Config) -> Result<(), String> {
         let mut made_of = self.made_of();
+        if !same_store(&made_of.config.state, &config.state) {
+            return Err("state: cannot change while the gateway runs; restart it".to_owned());
+        }
         let (old, new) = (&made_of.config.server, &config.server);
         for (key, changed) in
             [("listen", old.listen != new.listen), ("admin_listen", old.admin_listen != new.admin_listen)]
@@ -141,6 +149,22 @@ impl World {
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
+}
+
+/// Has the store decide that the configuration names, if it names one.
+fn share(gate: &Gate, clock: Clock, config: &Config) {
+    let instance = RandomState::new().build_hasher().finish();
+    // A URL that the client cannot read was a problem of the configuration already.
+    if let Ok(Some(address)) = StoreAddress::of(&config.state, instance) {
+        let (jobs, received) = tokio::sync::mpsc::unbounded_channel();
+        let keeper = gate.share(address.book(jobs), clock);
+        tokio::spawn(Link::new(address, received, keeper).run());
+    }
+}
+
+fn same_store(old: &State, new: &State) -> bool {
+    let url = |state: &State| state.url.as_ref().map(|url| url.expose().to_owned());
+    (url(old), old.on_down, &old.prefix) == (url(new), new.on_down, &new.prefix)
 }
 
 #[cfg(test)]

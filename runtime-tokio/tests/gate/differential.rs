@@ -29,8 +29,6 @@ fn memory_and_store_agree_reply_by_reply() {
     let remote = RefCell::new(Remote::connect(&store));
     let (commands, kinds) = (Cell::new(0), RefCell::new([0u64; 10]));
     let begun = Instant::now();
-    let mut runner =
-        TestRunner::new(Config { cases: 40, max_shrink_iters: 300, failure_persistence: None, ..Config::default() });
     while commands.get() < COMMANDS {
         // A runner is done after so many runs.
         let config = Config { cases: 50, max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
