@@ -383,13 +383,21 @@ impl Gate {
         let current = held.epoch == target.breaker.epoch;
         let change = target.breaker.record(now, id, (lease, held.epoch), evidence, rules);
         if evidence == Evidence::Dead && current {
-            for (other, target) in self.targets.iter_mut().enumerate() {
-                if target.source == held.source && other != id.0 as usize {
-                    target.breaker.force_open(now, TargetId(other as u32), rules);
-                }
-            }
+            self.bury(now, id);
         }
         change
+    }
+
+    /// A dead key is dead for all its targets: opens the others of this one's source (G6).
+    pub(super) fn bury(&mut self, now: Time, id: TargetId) {
+        let Some(source) = self.targets.get(id.0 as usize).map(|target| target.source) else { return };
+        let concurrency = self.sources[source.0 as usize].max_concurrency;
+        let rules = Rules { settings: &self.settings, concurrency };
+        for (other, target) in self.targets.iter_mut().enumerate() {
+            if target.source == source && other != id.0 as usize {
+                target.breaker.force_open(now, TargetId(other as u32), rules);
+            }
+        }
     }
 
     /// Frees a place whose holder says nothing of how it went.

@@ -88,8 +88,12 @@ impl Pool {
             (GateOp::Settle { lease, evidence, rest, tokens }, _) => {
                 let target = gate.held(*lease).map(|(target, _)| target);
                 gate.settle(now, *lease, Evidence::Neutral, *rest, *tokens);
-                if let Some(target) = target.and_then(|id| gate.targets.get_mut(id.0 as usize)) {
+                let Some(id) = target else { return };
+                if let Some(target) = gate.targets.get_mut(id.0 as usize) {
                     target.breaker.observe(now, *evidence, gate.settings.window);
+                }
+                if *evidence == Evidence::Dead && answer.reply.change().is_some() {
+                    gate.bury(now, id);
                 }
             }
             (GateOp::Renew { .. } | GateOp::Release { .. }, _) => {

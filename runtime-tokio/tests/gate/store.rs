@@ -1,5 +1,7 @@
 //! A store's gate, asked as the gateway asks it but with a clock of the test's own.
 
+use std::collections::HashMap;
+
 use redis::{Connection, Pipeline};
 use surefoot_core::pool::{Command, GATE_SCRIPT, Keyspace};
 
@@ -39,5 +41,10 @@ impl Remote {
             call.arg(arg);
         }
         call.query(&mut self.connection).unwrap_or_else(|error| panic!("the script fails: {error}"))
+    }
+
+    /// A hash's fields.
+    pub(crate) fn hash(&mut self, key: &str) -> HashMap<String, String> {
+        redis::cmd("HGETALL").arg(key).query(&mut self.connection).expect("a hash")
     }
 }
