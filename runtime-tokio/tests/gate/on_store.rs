@@ -31,15 +31,13 @@ struct Backend {
     store: Option<(RefCell<Remote>, Store)>,
 }
 
-impl Default for Backend {
-    fn default() -> Backend {
+impl Backend {
+    fn begin() -> Backend {
         let store = Store::start("the breaker's contract over a store");
         let store = store.map(|store| (RefCell::new(Remote::connect(store.socket_url())), store));
         Backend { keys: Keyspace::new("contract", 7), store }
     }
-}
 
-impl Backend {
     /// As the gateway does it: plan, ask the store, keep its book, conclude.
     fn apply(&mut self, pool: &mut Pool, now: Time, op: &Op) -> Reply {
         let Some((remote, _)) = &self.store else { return pool.apply(now, op) };

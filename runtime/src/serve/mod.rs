@@ -10,6 +10,7 @@ mod reload;
 mod reply;
 mod request;
 mod running;
+mod schema;
 pub mod shared;
 
 use std::fmt;

@@ -23,10 +23,13 @@ const _: () = {
 };
 
 /// The gate that stands in the pool itself. The gateway's tests run the same worlds over a store's gate.
-#[derive(Default)]
 pub(super) struct Backend;
 
 impl Backend {
+    fn begin() -> Backend {
+        Backend
+    }
+
     fn apply(&mut self, pool: &mut Pool, now: Time, op: &Op) -> Reply {
         pool.apply(now, op)
     }

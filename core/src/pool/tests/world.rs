@@ -27,7 +27,7 @@ impl World {
             now: Time::from_millis(1_000_000),
             leases: 0,
             targets: Vec::new(),
-            gate: Backend::default(),
+            gate: Backend::begin(),
         };
         for at in 0..count {
             world.add(&format!("s{at}"), &format!("a{at}"), Limits::default());
