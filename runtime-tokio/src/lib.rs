@@ -7,6 +7,7 @@ pub mod mock;
 pub mod reactor;
 pub mod serve;
 pub mod socket;
+pub mod state;
 pub mod upstream;
 
 pub use surefoot_runtime::{admin, config_file, logging, trace_file};

@@ -11,5 +11,6 @@ pub mod http1;
 pub mod logging;
 pub mod reactor;
 pub mod serve;
+pub mod state;
 pub mod trace_file;
 pub mod upstream;

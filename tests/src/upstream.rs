@@ -170,3 +170,10 @@ pub fn chat_end() -> String {
     });
     format!("data: {last}\n\ndata: [DONE]\n\n")
 }
+
+/// A whole 200 answer, after which the connection closes.
+pub fn write_json(stream: &mut TcpStream, body: &serde_json::Value) -> io::Result<()> {
+    let body = body.to_string();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: ";
+    stream.write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes())
+}

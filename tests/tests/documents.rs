@@ -25,7 +25,7 @@ fn variables(text: &str) -> BTreeSet<&str> {
 
 fn the_configurations_in_the_documents_are_good_ones(runtime: &Runtime) {
     let mut checked = 0;
-    for document in ["README.md", "docs/configuration.md"] {
+    for document in ["README.md", "docs/configuration.md", "docs/shared-state.md"] {
         for block in blocks(&text(document), "toml") {
             // A fragment says nothing of providers, and needs one.
             let provider = "[[providers]]\nname = \"p\"\nformats = [\"chat\"]\nbase_url = \"http://127.0.0.1:9/v1\"\n";

@@ -5,6 +5,7 @@
 //! else is decided by structure, which redaction keeps.
 
 use alloc::collections::VecDeque;
+use core::fmt;
 
 use crate::event::{Action, Judgement};
 use crate::wire::ErrorFact;
@@ -22,6 +23,16 @@ pub enum Judge {
     /// Whoever recorded these verdicts, in their order; the call itself where they do not answer what is asked, as under
     /// another policy. Each becomes an [`Action::Judged`].
     Recorded(VecDeque<Judgement>),
+}
+
+/// The schema that a JSON answer has to fit, as the request brought it (G17).
+///
+/// Schemas need more than this crate has (regular expressions by another dialect, numbers of any size), so whoever drives
+/// the call may bring one. Data in, verdict out: the same text always gets the same verdict, at once, without a panic, and
+/// what cannot be judged fits. The verdict is traced like any other.
+pub trait Schema: fmt::Debug + Send + Sync {
+    /// Whether the text fits.
+    fn fits(&self, text: &str) -> bool;
 }
 
 impl Judge {

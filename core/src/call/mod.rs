@@ -50,7 +50,7 @@ use failure::{Genuine, Own, Tally};
 use timers::Timers;
 use window::Window;
 
-pub use judge::Judge;
+pub use judge::{Judge, Schema};
 
 /// Where a call stands.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +136,8 @@ pub struct Call {
     /// Bytes that were held when the window became the stream that they stand for (F15).
     bridged: Option<u64>,
     judge: Judge,
+    /// What the JSON asked for has to fit (G17).
+    schema: Option<Box<dyn Schema>>,
     /// A forwarded piece that the client has not taken yet.
     blocked: bool,
     /// What follows the window's bytes: the `stream_incomplete` event, or a line feed.
@@ -202,6 +204,7 @@ impl Call {
             window: Window::default(),
             bridged: None,
             judge: Judge::Live,
+            schema: None,
             blocked: false,
             closing: None,
             ending: None,
@@ -243,6 +246,13 @@ impl Call {
     #[must_use]
     pub fn with_judge(mut self, judge: Judge) -> Call {
         self.judge = judge;
+        self
+    }
+
+    /// Sets the schema that the JSON asked for has to fit; without one it need only parse.
+    #[must_use]
+    pub fn with_schema(mut self, schema: Box<dyn Schema>) -> Call {
+        self.schema = Some(schema);
         self
     }
 

@@ -97,10 +97,13 @@ impl Call {
         self.finish(End::Complete);
     }
 
-    /// Whether the answer is the JSON asked for (G17).
+    /// Whether the answer is the JSON asked for, and fits the schema asked for where somebody can tell (G17).
     fn is_structured_ok(&mut self, bytes: &Bytes) -> bool {
         self.judged(
-            |call| body::is_structured_ok(call.plan.format, bytes),
+            |call| {
+                let fits = |text: &str| call.schema.as_ref().is_none_or(|schema| schema.fits(text));
+                body::is_structured_ok(call.plan.format, bytes, &fits)
+            },
             Judgement::Structured,
             |judgement| match judgement {
                 Judgement::Structured(ok) => Some(ok),

@@ -97,6 +97,8 @@ pub struct Wish {
     pub include_usage: bool,
     /// The answer must be JSON (G17).
     pub structured: bool,
+    /// Where the body says the schema that the answer must fit, for a runtime that can check it (G17).
+    pub schema: Option<Range<usize>>,
     /// Tokens it may use: a quarter of its text bytes, plus the answer's bound where it names one (G15).
     pub tokens: u32,
 }
@@ -131,17 +133,24 @@ fn read_json(format: Format, body: &[u8]) -> Result<Wish, BodyError> {
     }
     let model = head.model.ok_or(BodyError::NoModel)?.get();
     let name: String = serde_json::from_str(model).map_err(|_| BodyError::ModelNotText)?;
-    let start = (model.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    let asked = head.output_format(format);
     Ok(Wish {
-        slot: ModelSlot::new(start..start + model.len(), &name, true),
+        slot: ModelSlot::new(place(text, model), &name, true),
         stream: head.stream.is_some_and(says_true),
         include_usage: head
             .stream_options
             .and_then(lenient::<StreamOptions>)
             .is_some_and(|o| o.include_usage == Some(true)),
-        structured: head.is_structured(format),
+        structured: asked.as_ref().is_some_and(OutputFormat::is_json),
+        schema: asked.as_ref().and_then(OutputFormat::schema).map(|schema| place(text, schema)),
         tokens: head.tokens(format, body.len()),
     })
+}
+
+/// Where a part of a text stands in it.
+fn place(text: &str, part: &str) -> Range<usize> {
+    let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    start..start + part.len()
 }
 
 fn broken(error: serde_json::Error) -> BodyError {
@@ -222,6 +231,35 @@ struct StreamOptions {
 struct OutputFormat<'a> {
     #[serde(borrow, rename = "type")]
     kind: Option<&'a RawValue>,
+    /// Chat keeps the schema one deeper than the others.
+    #[serde(borrow)]
+    json_schema: Option<&'a RawValue>,
+    #[serde(borrow)]
+    schema: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WithSchema<'a> {
+    #[serde(borrow)]
+    schema: Option<&'a RawValue>,
+}
+
+impl<'a> OutputFormat<'a> {
+    fn is(&self, word: &str) -> bool {
+        self.kind.is_some_and(|kind| kind.get() == word)
+    }
+
+    fn is_json(&self) -> bool {
+        self.is(r#""json_object""#) || self.is(r#""json_schema""#)
+    }
+
+    fn schema(&self) -> Option<&'a str> {
+        if !self.is(r#""json_schema""#) {
+            return None;
+        }
+        let inner = self.json_schema.and_then(lenient::<WithSchema<'_>>).and_then(|inner| inner.schema);
+        inner.or(self.schema).map(RawValue::get)
+    }
 }
 
 #[derive(Deserialize)]
@@ -230,10 +268,10 @@ struct WithFormat<'a> {
     format: Option<OutputFormat<'a>>,
 }
 
-impl Head<'_> {
-    /// Each protocol has its own place for it; `response_format` of images is another thing.
-    fn is_structured(&self, format: Format) -> bool {
-        let asked = match format {
+impl<'a> Head<'a> {
+    /// How the answer is to look. Each protocol has its own place for it; `response_format` of images is another thing.
+    fn output_format(&self, format: Format) -> Option<OutputFormat<'a>> {
+        match format {
             Format::Chat => self.response_format.and_then(lenient),
             Format::Responses => self.text.and_then(lenient::<WithFormat<'_>>).and_then(|text| text.format),
             Format::Messages => self
@@ -241,9 +279,7 @@ impl Head<'_> {
                 .and_then(lenient)
                 .or_else(|| self.output_config.and_then(lenient::<WithFormat<'_>>).and_then(|config| config.format)),
             Format::CountTokens | Format::Embeddings | Format::Images | Format::Raw => None,
-        };
-        let kind = asked.and_then(|asked: OutputFormat<'_>| asked.kind);
-        kind.is_some_and(|kind| matches!(kind.get(), r#""json_object""# | r#""json_schema""#))
+        }
     }
 
     fn tokens(&self, format: Format, bytes: usize) -> u32 {
@@ -331,7 +367,33 @@ mod tests {
         assert!(!structured(Format::Chat, r#"{"model":"m","response_format":"json_object"}"#));
         assert!(structured(Format::Responses, r#"{"model":"m","text":{"format":{"type":"json_schema","name":"x"}}}"#));
         assert!(structured(Format::Messages, r#"{"model":"m","output_config":{"format":{"type":"json_schema"}}}"#));
+    }
 
+    #[test]
+    fn a_schema_is_found_where_each_protocol_has_it_g17() {
+        let schema = |format, body: &str| json(format, body).unwrap().schema.map(|place| body[place].to_owned());
+        let chat = r#"{"model":"m","response_format":{"type":"json_schema","json_schema":{"name":"x","schema": {"type":"object"} }}}"#;
+        assert_eq!(schema(Format::Chat, chat).as_deref(), Some(r#"{"type":"object"}"#));
+        assert_eq!(schema(Format::Embeddings, chat), None);
+        let responses = r#"{"text":{"format":{"schema":true,"type":"json_schema"}},"model":"m"}"#;
+        assert_eq!(schema(Format::Responses, responses).as_deref(), Some("true"));
+        for key in ["output_format", "output_config"] {
+            let format = r#"{"type":"json_schema","schema":{"a":"\u00e9"}}"#;
+            let value = if key == "output_config" { format!(r#"{{"format":{format}}}"#) } else { format.to_owned() };
+            let body = format!(r#"{{"model":"m","{key}":{value}}}"#);
+            assert_eq!(schema(Format::Messages, &body).as_deref(), Some(r#"{"a":"\u00e9"}"#), "{body}");
+        }
+        for none in [
+            r#"{"model":"m","response_format":{"type":"json_object","schema":{}}}"#,
+            r#"{"model":"m","response_format":{"type":"json_schema","json_schema":"x"}}"#,
+            r#"{"model":"m","response_format":{"type":"json_schema"}}"#,
+        ] {
+            assert_eq!(schema(Format::Chat, none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn stream_wishes_are_read_leniently() {
         let wish =
             json(Format::Chat, r#"{"stream":true,"stream_options":{"include_usage":true},"model":"m"}"#).unwrap();
         assert!(wish.stream && wish.include_usage);

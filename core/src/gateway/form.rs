@@ -89,7 +89,7 @@ pub(super) fn read(parameters: &str, body: &[u8]) -> Result<Wish, BodyError> {
         Ok(())
     })?;
     let slot = slot.ok_or(BodyError::NoModel)?;
-    Ok(Wish { slot, stream, include_usage: false, structured: false, tokens: estimate(text_bytes) })
+    Ok(Wish { slot, stream, include_usage: false, structured: false, schema: None, tokens: estimate(text_bytes) })
 }
 
 fn each_part<'a>(

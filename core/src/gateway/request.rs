@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::body::{self, ModelSlot, Wish};
 use super::models::Listing;
@@ -21,6 +22,8 @@ pub struct Planned {
     pub plan: Plan,
     /// Where its body says the model's name: each candidate wants its own there.
     pub slot: ModelSlot,
+    /// Where its body says the schema that the answer must fit (G17).
+    pub schema: Option<Range<usize>>,
 }
 
 impl Gateway {
@@ -82,11 +85,11 @@ impl Gateway {
 }
 
 fn planned(route: Arc<Route>, format: Format, wish: Wish) -> Planned {
-    let Wish { slot, stream, include_usage, structured, tokens } = wish;
+    let Wish { slot, stream, include_usage, structured, schema, tokens } = wish;
     // Only these answer with streams; `stream` elsewhere is a field that the upstream may have an opinion on.
     let streams = matches!(format, Format::Chat | Format::Responses | Format::Messages | Format::Images);
     let plan = Plan { route, format, stream: stream && streams, include_usage, structured, replay_safe: true, tokens };
-    Planned { plan, slot }
+    Planned { plan, slot, schema }
 }
 
 fn is_plain(coding: &str) -> bool {
@@ -136,7 +139,7 @@ mod tests {
     fn what_is_asked_for_is_in_the_plan() {
         let gateway = fixture::gateway(&fixture::tree());
         let body = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"response_format":{"type":"json_object"},"max_tokens":10}"#;
-        let Planned { plan: chat, slot } = plan(&gateway, Operation::ChatCompletions, body).unwrap();
+        let Planned { plan: chat, slot, .. } = plan(&gateway, Operation::ChatCompletions, body).unwrap();
         assert_eq!((chat.format, chat.stream, chat.include_usage, chat.structured), (Format::Chat, true, true, true));
         assert_eq!((chat.replay_safe, chat.tokens), (true, body.len() as u32 / 4 + 10));
         assert_eq!((slot.name(), &*chat.route.model), ("m", "m"));

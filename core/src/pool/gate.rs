@@ -272,6 +272,11 @@ impl Gate {
         }
     }
 
+    /// Whose place a live lease holds.
+    pub(super) fn held(&self, lease: LeaseId) -> Option<(TargetId, SourceId)> {
+        self.leases.get(lease).map(|held| (held.target, held.source))
+    }
+
     fn admit(&mut self, now: Time, admit: &Admit, verdicts: &mut Vec<Verdict>) -> GateReply {
         verdicts.clear();
         let mut walk = Walk::new(admit);
@@ -325,7 +330,8 @@ impl Gate {
         if tokens > now { (Verdict::Tokens, tokens) } else { (Verdict::Admitted, now) }
     }
 
-    fn take(&mut self, now: Time, admit: &Admit, index: usize, id: TargetId) -> GateReply {
+    /// Takes a place, whatever stands in its way.
+    pub(super) fn take(&mut self, now: Time, admit: &Admit, index: usize, id: TargetId) -> GateReply {
         let target = &mut self.targets[id.0 as usize];
         let source = &mut self.sources[target.source.0 as usize];
         source.inflight += 1;
@@ -348,7 +354,7 @@ impl Gate {
         GateReply::Admitted { index: index as u16, probe, change }
     }
 
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         now: Time,
         lease: LeaseId,
@@ -377,13 +383,21 @@ impl Gate {
         let current = held.epoch == target.breaker.epoch;
         let change = target.breaker.record(now, id, (lease, held.epoch), evidence, rules);
         if evidence == Evidence::Dead && current {
-            for (other, target) in self.targets.iter_mut().enumerate() {
-                if target.source == held.source && other != id.0 as usize {
-                    target.breaker.force_open(now, TargetId(other as u32), rules);
-                }
-            }
+            self.bury(now, id);
         }
         change
+    }
+
+    /// A dead key is dead for all its targets: opens the others of this one's source (G6).
+    pub(super) fn bury(&mut self, now: Time, id: TargetId) {
+        let Some(source) = self.targets.get(id.0 as usize).map(|target| target.source) else { return };
+        let concurrency = self.sources[source.0 as usize].max_concurrency;
+        let rules = Rules { settings: &self.settings, concurrency };
+        for (other, target) in self.targets.iter_mut().enumerate() {
+            if target.source == source && other != id.0 as usize {
+                target.breaker.force_open(now, TargetId(other as u32), rules);
+            }
+        }
     }
 
     /// Frees a place whose holder says nothing of how it went.

@@ -180,17 +180,18 @@ pub fn content_text(format: Format, body: &[u8]) -> Option<String> {
     text
 }
 
-/// Whether an answer that was asked for as JSON is JSON (G17): the text of every choice parses.
+/// Whether an answer that was asked for as JSON is JSON (G17): the text of every choice parses, and `fits`.
 ///
 /// An answer without text, be it a tool call or a refusal, is no JSON gone wrong: asking again would not mend it.
-pub fn is_structured_ok(format: Format, body: &[u8]) -> bool {
+pub fn is_structured_ok(format: Format, body: &[u8], fits: &dyn Fn(&str) -> bool) -> bool {
+    let good = |text: &str| json::is_valid(text.as_bytes()) && fits(text);
     let mut ok = true;
     let mut joined = String::new();
     let read = each_text(format, body, &mut |part, _| match format {
-        Format::Chat => ok &= json::is_valid(part.as_bytes()),
+        Format::Chat => ok = ok && good(part),
         _ => joined.push_str(part),
     });
-    read.is_none() || (ok && (joined.is_empty() || json::is_valid(joined.as_bytes())))
+    read.is_none() || (ok && (joined.is_empty() || good(&joined)))
 }
 
 /// Shows each text of an answer, and whether it belongs to the first choice.
@@ -372,7 +373,8 @@ mod tests {
     #[test]
     fn structured_answers_are_checked_by_their_text_g17() {
         let chat = |content: &str| format!(r#"{{"choices":[{{"message":{{"content":{content}}}}}]}}"#);
-        let ok = |content: &str| is_structured_ok(Format::Chat, chat(content).as_bytes());
+        let anything = |_: &str| true;
+        let ok = |content: &str| is_structured_ok(Format::Chat, chat(content).as_bytes(), &anything);
         assert!(
             ok(r#""{\"a\":1}""#)
                 && ok(r#"" [] ""#)
@@ -382,17 +384,22 @@ mod tests {
         );
         assert!(!ok(r#""sorry""#) && !ok(r#""```json\n{}\n```""#) && !ok(r#""{\"a\":""#));
         let second = r#"{"choices":[{"message":{"content":"{}"}},{"message":{"content":"no"}}]}"#;
-        assert!(!is_structured_ok(Format::Chat, second.as_bytes()));
+        assert!(!is_structured_ok(Format::Chat, second.as_bytes(), &anything));
+        let both = r#"{"choices":[{"message":{"content":"{}"}},{"message":{"content":"[]"}}]}"#;
+        assert!(is_structured_ok(Format::Chat, both.as_bytes(), &anything));
+        assert!(!is_structured_ok(Format::Chat, both.as_bytes(), &|text| text == "{}"), "every choice has to fit");
         let responses = |text: &str| {
             format!(
                 r#"{{"output":[{{"type":"reasoning","content":[{{"type":"reasoning_text","text":"Hm"}}]}},{{"type":"message","content":[{{"type":"output_text","text":"{text}"}}]}}]}}"#
             )
         };
-        assert!(is_structured_ok(Format::Responses, responses("{}").as_bytes()));
-        assert!(!is_structured_ok(Format::Responses, responses("no").as_bytes()));
+        assert!(is_structured_ok(Format::Responses, responses("{}").as_bytes(), &anything));
+        assert!(!is_structured_ok(Format::Responses, responses("{}").as_bytes(), &|_| false));
+        assert!(!is_structured_ok(Format::Responses, responses("no").as_bytes(), &anything));
         assert!(!is_structured_ok(
             Format::Messages,
-            br#"{"content":[{"type":"text","text":"{"},{"type":"text","text":"no"}]}"#
+            br#"{"content":[{"type":"text","text":"{"},{"type":"text","text":"no"}]}"#,
+            &anything
         ));
     }
 
@@ -427,7 +434,7 @@ mod tests {
             let body: String = template.split('@').flat_map(|part| [part, fills.next().copied().unwrap_or("1")]).collect();
             let body = body.strip_suffix('1').unwrap_or(&body);
             for format in Format::ALL {
-                let _ = (inspect(format, body.as_bytes()), content_text(format, body.as_bytes()), is_structured_ok(format, body.as_bytes()));
+                let _ = (inspect(format, body.as_bytes()), content_text(format, body.as_bytes()), is_structured_ok(format, body.as_bytes(), &|_| true));
                 let _ = (crate::wire::bridge::as_stream(format, body.as_bytes(), true), error::fits(format.dialect(), body.as_bytes()));
                 let mut reader = crate::wire::stream::StreamReader::new(format);
                 let _ = (reader.next(&mut format!("data: {body}\n\n").as_bytes()), reader.finish());

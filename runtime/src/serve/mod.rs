@@ -10,6 +10,7 @@ mod reload;
 mod reply;
 mod request;
 mod running;
+mod schema;
 pub mod shared;
 
 use std::fmt;
@@ -49,6 +50,9 @@ pub enum StartError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// The configuration asks for what the adapter cannot make sense of.
+    #[error("{0}")]
+    Config(String),
     /// The trace's file cannot be opened.
     #[error(transparent)]
     Trace(#[from] TraceFileError),

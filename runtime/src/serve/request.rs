@@ -23,6 +23,7 @@ use super::host::{Asked, CallHost};
 use super::lifecycle::{Busy, CallPermit, Presence, Stage};
 use super::reply;
 use super::running::Running;
+use super::schema::RequestSchema;
 use super::shared::{Shared, Snapshot};
 use crate::reactor::Reactor;
 
@@ -102,7 +103,11 @@ impl<R: Reactor> Arrived<R> {
         let coding = text_of(&arrived.parts.headers, header::CONTENT_ENCODING.as_str());
         let planned = arrived.snapshot.gateway.plan(operation, content_type, coding, &body, &arrived.request_id);
         match planned {
-            Ok(Planned { plan, slot }) => Ok(arrived.run(plan, tail, Some(slot), body, permit).await),
+            Ok(Planned { plan, slot, schema }) => {
+                let schema =
+                    schema.filter(|_| is_checked(&plan)).and_then(|place| RequestSchema::new(body.get(place)?));
+                Ok(arrived.run(plan, tail, Some(slot), schema, body, permit).await)
+            }
             Err(answer) => Err((Box::new(arrived), answer)),
         }
     }
@@ -114,7 +119,7 @@ impl<R: Reactor> Arrived<R> {
         body: impl Body<Data = Bytes> + Unpin,
     ) -> Result<Response<ReplyBody<R>>, Refusal<R>> {
         let (arrived, permit, body) = self.admit(body).await?;
-        Ok(arrived.run(plan, tail, None, body, permit).await)
+        Ok(arrived.run(plan, tail, None, None, body, permit).await)
     }
 
     /// Takes a call in: its place among the calls in flight, and its body.
@@ -155,6 +160,7 @@ impl<R: Reactor> Arrived<R> {
         plan: Plan,
         tail: Tail,
         slot: Option<ModelSlot>,
+        schema: Option<RequestSchema>,
         body: Bytes,
         permit: CallPermit,
     ) -> Response<ReplyBody<R>> {
@@ -166,7 +172,10 @@ impl<R: Reactor> Arrived<R> {
         let route = plan.route.clone();
         let trace = shared.trace().and_then(|file| file.begin(&plan, call, seed, started, &request_id));
         let judge = if trace.is_some() { Judge::Telling } else { Judge::Live };
-        let machine = Call::new(plan, call, seed, started).with_request_id(&request_id).with_judge(judge);
+        let mut machine = Call::new(plan, call, seed, started).with_request_id(&request_id).with_judge(judge);
+        if let Some(schema) = schema {
+            machine = machine.with_schema(Box::new(schema));
+        }
         let method = parts.method.clone();
         drop(parts);
         let asked = Asked { request_id, method: method.clone(), headers, tail, body, slot };
@@ -185,6 +194,11 @@ impl<R: Reactor> Arrived<R> {
             }
         }
     }
+}
+
+/// Whether a call may ask again for the JSON that it was promised (G17).
+fn is_checked(plan: &Plan) -> bool {
+    plan.structured && !plan.stream && plan.route.policy.structured_max_retries > 0
 }
 
 /// An answer without a body is sent when its call is at its end: nobody polls such a body.

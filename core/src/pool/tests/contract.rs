@@ -1,4 +1,5 @@
-//! The breaker's contract, in deterministic sequences (G1–G7): each test is one sentence of it.
+//! The breaker's contract, in deterministic sequences (G1–G7): each test is one sentence of it. They know the gate only as
+//! the world's, so the gateway's tests run this very file over a store's gate (G18).
 
 use super::*;
 use BreakerState::{Closed, HalfOpen, Open};
@@ -416,7 +417,7 @@ fn a_renewed_lease_lives_on() {
     world.start(&long);
     for _ in 0..5 {
         world.wait(secs(9));
-        assert_eq!(world.pool.apply(world.now, &Op::Renew { lease: long.lease }), Reply::Done);
+        assert_eq!(world.apply(&Op::Renew { lease: long.lease }), Reply::Done);
     }
     assert_eq!((world.view(0).inflight, world.view(0).source_inflight), (1, 1));
     world.settle(long.lease, Outcome::Success);

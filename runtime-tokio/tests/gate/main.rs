@@ -1,0 +1,6 @@
+//! The gate in memory and the gate in a store are one gate (G18, S13): the same commands, the same replies.
+
+mod differential;
+mod on_store;
+mod steps;
+mod store;
