@@ -112,19 +112,14 @@ fn an_answer_that_is_not_the_json_asked_for_is_asked_again() {
 /// G17: JSON that does not fit the request's schema is treated like no JSON; a schema is only asked about JSON.
 #[test]
 fn an_answer_that_does_not_fit_the_schema_is_asked_again() {
-    #[derive(Debug)]
-    struct Only(&'static str);
-    impl crate::call::Schema for Only {
-        fn fits(&self, text: &str) -> bool {
-            assert_ne!(text, "prose");
-            text == self.0
-        }
-    }
     let answers = ["[]", "prose", "{}"].map(|text| body(200, &answer_body(text)));
     let mut world = World::new(vec![answers.to_vec()]);
     world.structured = true;
-    let call = world.call().with_schema(alloc::boxed::Box::new(Only("{}")));
-    let out = world.drive(call, None);
+    world.schema = Some(|text| {
+        assert_ne!(text, "prose");
+        text == "{}"
+    });
+    let out = world.run();
     assert_eq!((out.order(), out.text()), (vec![1, 1, 1], answer_body("{}").as_str()));
     assert_eq!(world.pool.views(world.now).map(|view| (view.samples, view.failures)).collect::<Vec<_>>(), [(1, 0)]);
 }

@@ -121,6 +121,8 @@ pub(crate) struct World {
     pub(crate) format: Format,
     pub(crate) stream: bool,
     pub(crate) structured: bool,
+    /// What a JSON answer has to be.
+    pub(crate) schema: Option<fn(&str) -> bool>,
     pub(crate) replay_safe: bool,
     /// The replies of each upstream: to the 1st, 2nd … request; the last repeats.
     pub(crate) scripts: Vec<Vec<Vec<Step>>>,
@@ -169,6 +171,15 @@ impl Outcome {
     }
 }
 
+#[derive(Debug)]
+struct Fits(fn(&str) -> bool);
+
+impl crate::call::Schema for Fits {
+    fn fits(&self, text: &str) -> bool {
+        self.0(text)
+    }
+}
+
 impl World {
     pub(crate) fn new(scripts: Vec<Vec<Vec<Step>>>) -> World {
         let count = scripts.len();
@@ -188,6 +199,7 @@ impl World {
             format: Format::Chat,
             stream: false,
             structured: false,
+            schema: None,
             replay_safe: true,
             scripts,
             asked: vec![0; count],
@@ -246,7 +258,15 @@ impl World {
     pub(crate) fn call(&mut self) -> Call {
         self.calls += 1;
         let plan = self.plan();
-        Call::new(plan, CallId(self.calls), 7 + self.calls, self.now)
+        self.dressed(Call::new(plan, CallId(self.calls), 7 + self.calls, self.now))
+    }
+
+    /// The call with the world's schema.
+    pub(crate) fn dressed(&self, call: Call) -> Call {
+        match self.schema {
+            Some(schema) => call.with_schema(alloc::boxed::Box::new(Fits(schema))),
+            None => call,
+        }
     }
 
     pub(crate) fn run(&mut self) -> Outcome {

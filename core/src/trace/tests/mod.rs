@@ -33,6 +33,7 @@ pub(super) fn traced_plan(
     world.recorder = Recorder::new(mode, &mut policies, &plan, &start);
     let judge = if world.recorder.is_some() { Judge::Telling } else { Judge::Live };
     let call = Call::new(plan, start.id, start.seed, start.now).with_request_id(start.request_id).with_judge(judge);
+    let call = world.dressed(call);
     let outcome = world.drive(call, cancel);
     let lines = world.recorder.take().map(|mut recorder| recorder.take()).unwrap_or_default();
     (outcome, lines)

@@ -300,6 +300,12 @@ fn rules_phrases_and_structured_answers() {
             World { structured: true, ..World::new(vec![replies]) }
         });
     }
+    // The replay has no schema, nor would a redacted answer fit it.
+    check("schema", || {
+        let replies = [r#"{"wombat":1}"#, r#"{"wombat":2}"#].map(|text| body(200, &answer_body(text)));
+        let schema: Option<fn(&str) -> bool> = Some(|text| text.contains('2'));
+        World { structured: true, schema, ..World::new(vec![replies.to_vec()]) }
+    });
     check("empty is delivered", || {
         let mut world = World::streams(vec![vec![sse(&[ROLE, STOP, DONE])]]);
         world.policy.empty_completion = EmptyCompletion::Deliver;
