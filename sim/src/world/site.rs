@@ -1,0 +1,173 @@
+//! Sources as they really are: how fast, how much at once, how often empty, and what befalls them.
+
+use surefoot_core::time::{Span, Time};
+
+use super::episode::{Address, Episode};
+use super::script::Script;
+use super::speech::{Ask, Style};
+use super::trouble::{Telling, Trouble};
+use crate::rng::Stream;
+
+/// One source.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// `provider/endpoint/key`, as the gateway names it.
+    pub name: String,
+    /// Where it stands.
+    pub address: Address,
+    /// The quota that it uses.
+    pub account: usize,
+    /// Its key.
+    pub secret: String,
+    /// Until its head: at least, and more on average.
+    pub head: (Span, Span),
+    /// Between tokens on average.
+    pub gap: Span,
+    /// Content pieces of an answer: from, to.
+    pub pieces: (u64, u64),
+    /// Requests at once; one more is turned away with this status. 0 = any number.
+    pub gate: (u32, u16),
+    /// Kills what takes longer, with this status; zero = nothing.
+    pub watchdog: (Span, u16),
+    /// Troubles of every day and their share in millionths.
+    pub daily: Vec<(Trouble, u64)>,
+    /// It writes its events so.
+    pub style: Style,
+    /// Requests under way and when they end by themselves.
+    open: Vec<(u64, Time)>,
+}
+
+/// A quota that keys share: `limit` requests in each `window`.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Requests in a window; 0 = any number.
+    pub limit: u32,
+    /// Its length.
+    pub window: Span,
+    /// The present window's number and the requests in it.
+    used: (u64, u32),
+}
+
+impl Account {
+    /// A quota.
+    pub fn new(limit: u32, window: Span) -> Account {
+        Account { limit, window, used: (0, 0) }
+    }
+
+    /// Counts a request; false when the quota is used up, and how long until it is full again.
+    fn take(&mut self, now: Time) -> Result<(), Span> {
+        if self.limit == 0 {
+            return Ok(());
+        }
+        let number = now.0 / self.window.0.max(1);
+        if self.used.0 != number {
+            self.used = (number, 0);
+        }
+        if self.used.1 >= self.limit {
+            return Err(Span((number + 1) * self.window.0.max(1) - now.0));
+        }
+        self.used.1 += 1;
+        Ok(())
+    }
+}
+
+/// What the world knows of a request when it reaches a source.
+#[derive(Copy, Clone, Debug)]
+pub struct Arrival<'a> {
+    /// When.
+    pub now: Time,
+    /// Its name in the world: call and attempt.
+    pub exchange: u64,
+    /// What it asks for.
+    pub ask: &'a Ask,
+    /// Faults of the run.
+    pub episodes: &'a [Episode],
+    /// See [`Telling::refuses_words`].
+    pub refuses_words: bool,
+    /// See [`Telling::longest_hint`].
+    pub longest_hint: Span,
+}
+
+impl Site {
+    /// A healthy source.
+    pub fn new(name: &str, address: Address, account: usize, secret: &str) -> Site {
+        Site {
+            name: name.to_owned(),
+            address,
+            account,
+            secret: secret.to_owned(),
+            head: (Span::from_millis(50), Span::from_millis(100)),
+            gap: Span::from_millis(20),
+            pieces: (2, 8),
+            gate: (0, 429),
+            watchdog: (Span::ZERO, 504),
+            daily: Vec::new(),
+            style: Style::PLAIN,
+            open: Vec::new(),
+        }
+    }
+
+    /// Everything that was wrong is well again.
+    pub fn heal(&mut self) {
+        self.head = (Span::from_millis(20), Span::from_millis(50));
+        self.gap = Span::from_millis(5);
+        self.gate.0 = 0;
+        self.watchdog.0 = Span::ZERO;
+        self.daily.clear();
+    }
+
+    /// Requests under way.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// A connection was dropped, or its end was reached.
+    pub fn drop_exchange(&mut self, exchange: u64) {
+        self.open.retain(|(open, _)| *open != exchange);
+    }
+
+    /// What it answers a request that arrives.
+    pub fn answer(&mut self, arrival: Arrival<'_>, account: &mut Account, stream: &mut Stream) -> Script {
+        let Arrival { now, ask, episodes, .. } = arrival;
+        self.open.retain(|(_, ends)| *ends > now);
+        let mut telling = Telling {
+            ask,
+            style: self.style,
+            opens_after: Span(self.head.0.0 + stream.exponential(self.head.1).0),
+            gap: self.gap,
+            pieces: stream.range(self.pieces.0, self.pieces.1),
+            secret: &self.secret,
+            refuses_words: arrival.refuses_words,
+            longest_hint: arrival.longest_hint,
+            now_ms: now.0 / 1000,
+            stream,
+        };
+        let quick = Span(self.head.0.0.min(20_000));
+        let struck = episodes.iter().find_map(|episode| episode.strike(now, self.address, telling.stream));
+        if let Some(trouble) = struck {
+            return telling.compose(trouble);
+        }
+        if self.gate.0 > 0 && self.open.len() >= self.gate.0 as usize {
+            telling.opens_after = quick;
+            return telling.compose(if self.gate.1 == 429 { Trouble::Limited } else { Trouble::Status(self.gate.1) });
+        }
+        if let Err(rest) = account.take(now) {
+            telling.opens_after = quick;
+            telling.longest_hint = Span(rest.0.clamp(2000, telling.longest_hint.0.max(2000)));
+            return telling.compose(Trouble::Limited);
+        }
+        let mut draw = telling.stream.below(1_000_000);
+        for (trouble, share) in &self.daily {
+            if draw < *share {
+                return telling.compose(*trouble);
+            }
+            draw -= share;
+        }
+        telling.compose(Trouble::None)
+    }
+
+    /// Takes note of a request that is being answered until `closes`; the watchdog may shorten it.
+    pub fn open_exchange(&mut self, exchange: u64, closes: Time) {
+        self.open.push((exchange, closes));
+    }
+}
