@@ -86,6 +86,7 @@
 //!
 //! Row ids such as F15 or G12 name rows of the project's contract; tests carry the same.
 #![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 extern crate alloc;

@@ -1,3 +1,7 @@
 //! The `surefoot` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    surefoot::cli::run()
+}

@@ -409,4 +409,30 @@ mod tests {
             [None, None, None]
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_document_makes_anything_panic(
+            template in proptest::sample::select(alloc::vec![
+                r#"{"choices":[{"index":@,"message":{"role":"assistant","content":@,"tool_calls":@},"finish_reason":@}],"usage":@,"error":@}"#,
+                r#"{"status":@,"output":[{"type":@,"content":[{"type":@,"text":@}],"summary":@,"arguments":@}],"usage":{"total_tokens":@},"error":@}"#,
+                r#"{"type":@,"content":[{"type":@,"text":@,"input":@,"citations":@}],"stop_reason":@,"usage":{"output_tokens":@},"error":{"type":@,"message":@,"code":@}}"#,
+                r#"{"data":[{"embedding":@}],"input_tokens":@,"response":{"error":@},"choices":@,"output":@,"object":@}"#,
+            ]),
+            fills in proptest::collection::vec(proptest::sample::select(alloc::vec![
+                "null", "true", "0", "-1", "1e400", "\"\"", "\"error\"", "\"text\"", "\"\\ud83d\"", "[]", "[[]]", "[7]", "{}", "{\"a\":1}", "[{}]", "{", "\"stop\"", "\"completed\"",
+            ]), 12),
+        ) {
+            let mut fills = fills.iter();
+            let body: String = template.split('@').flat_map(|part| [part, fills.next().copied().unwrap_or("1")]).collect();
+            let body = body.strip_suffix('1').unwrap_or(&body);
+            for format in Format::ALL {
+                let _ = (inspect(format, body.as_bytes()), content_text(format, body.as_bytes()), is_structured_ok(format, body.as_bytes()));
+                let _ = (crate::wire::bridge::as_stream(format, body.as_bytes(), true), error::fits(format.dialect(), body.as_bytes()));
+                let mut reader = crate::wire::stream::StreamReader::new(format);
+                let _ = (reader.next(&mut format!("data: {body}\n\n").as_bytes()), reader.finish());
+            }
+            let _ = (error::from_body(500, body.as_bytes()), crate::wire::haystack::of_body(body.as_bytes()));
+        }
+    }
 }

@@ -111,7 +111,7 @@ fn read(dialect: Dialect, inner: &Map<String, Value>, outer: &Map<String, Value>
         .find_map(|key| message(inner.get(*key)?));
     // Google's own word for it; OpenAI-shaped answers of theirs have it beside a numeric code.
     let google = word("status");
-    let status = ["code", "status", "status_code", "http_status"]
+    let status = ["code", "status", "status_code", "http_status", "error"]
         .iter()
         .flat_map(|key| [inner.get(*key), outer.get(*key)])
         .find_map(numeric_status)

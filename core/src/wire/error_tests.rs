@@ -35,6 +35,8 @@ fn shapes_of_error_objects_m2_m4() {
         r#"{"error":{"message":"m","type":"x","code":"503"}}"#,
         r#"{"error":{"message":"m","type":"x","code":200}}"#,
         r#"{"error":{"message":"m","status":418}}"#,
+        r#"{"error":{"message":"m","code":302}}"#,
+        r#"{"error":{"message":"m","code":600}}"#,
         r#"{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED"}}"#,
         r#"{"error":{"message":"m","status":"UNAVAILABLE"}}"#,
         r#"{"error":"m"}"#,

@@ -3,7 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::json::Cursor;
+use super::facts::is_done;
+use super::json::{self, Cursor};
 use super::sse::{Scanned, Scanner};
 
 /// The text of a stream's held events: their data payloads as sent, one a line, then the decoded string values in them,
@@ -22,9 +23,9 @@ pub fn of_stream(held: &[u8]) -> String {
             block.data.into_iter().for_each(&mut add);
         }
     }
-    // The event that would commit may be the last one, without its blank line.
+    // The last event may lack its blank line; half a payload says nothing (F10).
     if let Some((block, _)) = scanner.close() {
-        block.data.into_iter().for_each(&mut add);
+        block.data.into_iter().filter(|data| is_done(data) || json::is_valid(data)).for_each(&mut add);
     }
     payloads + &values
 }
@@ -81,6 +82,7 @@ mod tests {
         );
         assert_eq!(of_stream(b"data: {\"a\":\"x\"}"), "{\"a\":\"x\"}\nx\n");
         assert_eq!(of_stream(b"data: {\"a\":\"x\"\n\n"), "{\"a\":\"x\"\n");
+        assert_eq!(of_stream(b"data: {\"a\":\"x"), "");
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn delta(c: &mut Cursor<'_>, finish: &mut Finish) -> Parsed<bool> {
     let mut buffer = [0; 64];
     c.object_or_null("delta", |c, key| {
         match key.word(&mut buffer) {
-            b"type" | b"stop_sequence" => c.skip()?,
+            b"type" => c.skip()?,
             b"stop_reason" => *finish = Finish::of(c.text_or_null("delta.stop_reason")?),
             b"text" | b"thinking" | b"partial_json" => match c.peek() {
                 Token::Text | Token::Null | Token::Nothing => filled |= c.filled()?,

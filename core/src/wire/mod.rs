@@ -109,11 +109,12 @@ pub enum Kind {
     /// The protocol's last event: `[DONE]` after a finish reason, `message_stop`, `response.completed` and its like
     /// carry it through [`Event::terminal`]; alone it is this kind.
     Last,
-    /// `[DONE]` though no choice was ever finished: the stream is cut (M5).
+    /// `[DONE]` though no choice was ever finished, or in a Responses stream before its end: the stream is cut (M5). Not
+    /// to be passed on: clients stop reading at it and would not see what is said after it.
     EarlyDone,
-    /// An error event.
+    /// An error event; terminal in every protocol that has ends.
     Error(alloc::boxed::Box<ErrorFact>),
-    /// Data that is no JSON, or not of the protocol's types.
+    /// Data that is no JSON, or not of the protocol's types. Never in an image stream.
     Malformed,
     /// An event beyond the size cap (X2).
     Oversized,
@@ -122,7 +123,8 @@ pub enum Kind {
 /// One whole event, seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The offset in the stream just behind its blank line (or behind the last byte, at the end of the stream).
+    /// The offset in the stream just behind its blank line (or behind the last byte, at the end of the stream). An LF that
+    /// comes in the next slice after a CR is not counted here, see [`stream::StreamReader::whole`].
     pub end: u64,
     /// What it is.
     pub kind: Kind,

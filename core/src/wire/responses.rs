@@ -44,7 +44,7 @@ pub(super) fn read(name: &[u8], data: &[u8], memory: &mut Memory) -> Parsed<Clas
             }
             b"delta" | b"text" | b"refusal" | b"arguments" | b"code" | b"input" | b"transcript" | b"data"
             | b"partial_image_b64" | b"b64_json" => content |= c.filled()?,
-            b"item" => content |= item(c)?,
+            b"item" => content |= item(c, "item")?,
             b"part" => content |= part(c, "part")?,
             b"response" => answer.read(c, memory)?,
             b"error" => error |= c.tells_error()?,
@@ -105,7 +105,7 @@ impl Answer {
             b"output" => {
                 let mut any = false;
                 let list = c.array_or_null("output", |c| {
-                    any |= item(c)?;
+                    any |= item(c, "output[]")?;
                     Ok(())
                 })?;
                 self.output = list.then_some(any);
@@ -118,10 +118,10 @@ impl Answer {
 }
 
 /// Reads an output item; whether it carries content. A message or reasoning may be empty, any other item is a call.
-fn item(c: &mut Cursor<'_>) -> Parsed<bool> {
+fn item(c: &mut Cursor<'_>, field: &'static str) -> Parsed<bool> {
     let (mut filled, mut call) = (false, false);
     let mut buffer = [0; 64];
-    let object = c.object_or_null("item", |c, key| {
+    let object = c.object_or_null(field, |c, key| {
         match key.word(&mut buffer) {
             b"type" => {
                 let mut word = [0; 64];

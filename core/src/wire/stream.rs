@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use super::facts::{Class, Memory, is_done};
 use super::json::{self, Bad, Parsed};
 use super::sse::{Scanned, Scanner};
-use super::{ErrorFact, Event, Format, Kind, chat, error, images, messages, responses};
+use super::{Event, Format, Kind, chat, error, images, messages, responses};
 
 /// Reads one stream. Bytes go in by slices, in any chunking; the events that come out are the same in each (X2).
 ///
@@ -116,31 +116,31 @@ impl StreamReader {
 /// What an event with data means. `memory` is only changed by an event that can be read.
 fn understand(format: Format, name: &[u8], data: &[u8], memory: &mut Memory) -> (Kind, bool) {
     let mut after = *memory;
-    let ends = !matches!(format, Format::Images | Format::Embeddings | Format::CountTokens | Format::Raw);
-    let failed = |fact: ErrorFact| (Kind::Error(Box::new(fact)), ends);
-    if name == b"error" {
-        memory.ended = ends;
-        return failed(error::of_event(format.dialect(), data));
-    }
-    match classify(format, name, data, &mut after) {
-        Ok(Class::Error) => {
-            *memory = Memory { ended: ends, ..after };
-            failed(error::of_event(format.dialect(), data))
-        }
+    let read = if name == b"error" { Ok(Class::Error) } else { classify(format, name, data, &mut after) };
+    let fact = match read {
         Ok(class) => {
             *memory = after;
-            told(class)
+            match class {
+                Class::Opener => return (Kind::Opener, false),
+                Class::Content => return (Kind::Content, false),
+                Class::PlainStop => return (Kind::PlainStop, false),
+                Class::Stop(terminal) => return (Kind::Stop, terminal),
+                Class::Last => return (Kind::Last, true),
+                Class::EarlyDone => return (Kind::EarlyDone, false),
+                Class::Error => error::of_event(format.dialect(), data),
+            }
         }
         // F10: an error is looked for first, in shapes that no protocol has, too: a list around it, a drifted neighbour.
         Err(bad) => match error::in_document(format.dialect(), data) {
-            Some(fact) => {
-                memory.ended = ends;
-                failed(fact)
-            }
-            None if bad == Bad::Syntax && is_foreign(name) && json::is_valid(data) => (Kind::Opener, false),
-            None => (Kind::Malformed, false),
+            Some(fact) => fact,
+            None if bad == Bad::Syntax && is_foreign(name) && json::is_valid(data) => return (Kind::Opener, false),
+            None => return (Kind::Malformed, false),
         },
-    }
+    };
+    // An image stream has no end of its own, so an error is none of it either.
+    let terminal = matches!(format, Format::Chat | Format::Responses | Format::Messages);
+    memory.ended = terminal;
+    (Kind::Error(Box::new(fact)), terminal)
 }
 
 fn classify(format: Format, name: &[u8], data: &[u8], memory: &mut Memory) -> Parsed<Class> {
@@ -152,17 +152,6 @@ fn classify(format: Format, name: &[u8], data: &[u8], memory: &mut Memory) -> Pa
         Format::Responses => responses::read(name, data, memory),
         Format::Messages => messages::read(name, data, memory),
         Format::Images | Format::Embeddings | Format::CountTokens | Format::Raw => Ok(images::read(data)),
-    }
-}
-
-fn told(class: Class) -> (Kind, bool) {
-    match class {
-        Class::Opener | Class::Error => (Kind::Opener, false),
-        Class::Content => (Kind::Content, false),
-        Class::PlainStop => (Kind::PlainStop, false),
-        Class::Stop(terminal) => (Kind::Stop, terminal),
-        Class::Last => (Kind::Last, true),
-        Class::EarlyDone => (Kind::EarlyDone, false),
     }
 }
 

@@ -273,6 +273,8 @@ fn a_chat_is_complete_when_every_started_choice_is_finished() {
     assert!(complete(&[&a, &end_a]) && complete(&[&end_a]));
     assert!(!complete(&[&a, &b, &end_a]) && complete(&[&a, &b, &end_b, &end_a]));
     assert!(complete(&[&a, &b, &end_a, "[DONE]"]));
+    let role_b = r#"{"choices":[{"index":1,"delta":{"role":"assistant","content":""}}]}"#;
+    assert!(!complete(&[&a, role_b, &end_a]), "a role starts a choice");
     let both = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"},{"delta":{"content":"b"}}]}"#;
     assert!(!complete(&[both]));
 }

@@ -1,0 +1,210 @@
+//! `surefoot serve`: listeners, signals, reload, drain.
+
+pub mod body;
+mod client_io;
+pub mod connection;
+mod discovery;
+pub mod gate;
+mod host;
+pub mod lifecycle;
+mod reload;
+mod reply;
+mod request;
+mod running;
+pub mod shared;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use surefoot_core::policy::config::Config;
+use tokio::net::{TcpListener, TcpSocket};
+
+use self::connection::Respond;
+use self::lifecycle::{Presence, Stage};
+pub use self::reload::World;
+use self::shared::Shared;
+use crate::admin::AdminSide;
+use crate::config_file::Origin;
+
+/// How often unused connections are looked at.
+const SWEEP: Duration = Duration::from_secs(10);
+/// After the drain's deadline calls have this long to say that they were cut.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address could not be taken.
+    #[error("cannot listen on {address}: {source}; is another process there already?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The system gives no signals.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[source] std::io::Error),
+}
+
+/// A server with its listeners open. It serves from [`Server::run`] on.
+#[derive(Debug)]
+pub struct Server {
+    world: Arc<World>,
+    clients: TcpListener,
+    admin: Option<TcpListener>,
+}
+
+impl Server {
+    /// Opens the listeners. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// An address that cannot be taken.
+    pub fn open(config: Config) -> Result<Server, StartError> {
+        let clients = listen(config.server.listen)?;
+        let admin = config.server.admin_listen.map(listen).transpose()?;
+        Ok(Server { world: Arc::new(World::new(config)), clients, admin })
+    }
+
+    /// The clients' address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.clients.local_addr().ok()
+    }
+
+    /// The admin side's address.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref()?.local_addr().ok()
+    }
+
+    /// What all calls share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        self.world.shared()
+    }
+
+    /// Rereads the configuration at every `reload` and serves until `stop`, then drains (M10).
+    pub async fn run(self, reloads: impl Future<Output = ()> + Send, stop: impl Future<Output = ()>) {
+        let shared = self.world.shared().clone();
+        let accepting = tokio::spawn(connection::accept(self.clients, shared.life.clone(), ClientSide(shared.clone())));
+        let admin = self.admin.map(|listener| {
+            // The admin side goes with the process: nobody waits for its connections.
+            tokio::spawn(connection::accept(listener, Arc::default(), AdminSide::new(self.world.clone())))
+        });
+        let discovering = tokio::spawn(discovery::run(self.world.clone()));
+        let sweeping = tokio::spawn(sweep(shared.clone()));
+        tokio::select! {
+            biased;
+            () = stop => {}
+            () = reloads => {}
+        }
+        accepting.abort();
+        discovering.abort();
+        sweeping.abort();
+        drain(&shared).await;
+        if let Some(admin) = admin {
+            admin.abort();
+        }
+    }
+
+    /// The world, for reloads.
+    pub fn world(&self) -> Arc<World> {
+        self.world.clone()
+    }
+}
+
+/// Finishes what runs, within the drain's deadline.
+async fn drain(shared: &Shared) {
+    let limit = Duration::from_micros(shared.snapshot().gateway.config().server.drain.0);
+    let calls = shared.life.calls();
+    tracing::info!(calls, limit_ms = limit.as_millis() as u64, "stopping: no new calls, running ones are finished");
+    shared.life.enter(Stage::Draining);
+    if tokio::time::timeout(limit, shared.life.empty()).await.is_ok() {
+        return;
+    }
+    tracing::warn!(calls = shared.life.calls(), "the drain's deadline is over: what still runs is cut");
+    shared.life.enter(Stage::Cutting);
+    let _ = tokio::time::timeout(LAST_WORDS, shared.life.empty()).await;
+}
+
+async fn sweep(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        shared.upstreams.sweep();
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let open = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A restart must not wait for the old process's connections to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(4096)
+    };
+    open().map_err(|source| StartError::Listen { address, source })
+}
+
+/// What answers clients.
+#[derive(Clone, Debug)]
+struct ClientSide(Arc<Shared>);
+
+impl Respond for ClientSide {
+    type Body = body::ReplyBody;
+
+    fn respond(
+        &self, request: Request<Incoming>, presence: Arc<Presence>,
+    ) -> impl Future<Output = Response<body::ReplyBody>> + Send + 'static {
+        request::respond(self.0.clone(), request, presence)
+    }
+
+    fn client_stall(&self) -> Option<Duration> {
+        request::stall(self.0.snapshot().gateway.config().server.client_stall)
+    }
+}
+
+/// Serves a configuration as a process does: one line on stdout when ready, SIGHUP rereads, SIGTERM and SIGINT drain.
+///
+/// # Errors
+///
+/// An address that cannot be taken.
+pub async fn serve(config: Config, origin: Origin) -> Result<(), StartError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    // Before the line that says "ready": whoever waits for it may signal at once.
+    let heard = |kind| signal(kind).map_err(StartError::Signals);
+    let mut hangup = heard(SignalKind::hangup())?;
+    let mut terminate = heard(SignalKind::terminate())?;
+    let mut interrupt = heard(SignalKind::interrupt())?;
+    let server = Server::open(config)?;
+    if let Some(address) = server.admin_address() {
+        tracing::info!("metrics and status on http://{address}");
+    }
+    if let Some(address) = server.address() {
+        announce(address);
+    }
+    let world = server.world();
+    let reloads = async move {
+        while hangup.recv().await.is_some() {
+            world.reload(&origin);
+        }
+    };
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    server.run(reloads, stop).await;
+    Ok(())
+}
+
+/// The one line on stdout.
+fn announce(address: SocketAddr) {
+    use std::io::Write;
+    let mut stdout = std::io::stdout().lock();
+    // Nobody may be there to read it; that is no reason to stop.
+    let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
+}

@@ -1,0 +1,137 @@
+//! The configuration in force and the models known, and how both change: whole or not at all (F1, F14).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use surefoot_core::gateway::{Gateway, pool_settings};
+use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
+use surefoot_core::policy::config::Config;
+use surefoot_core::pool::Pool;
+use surefoot_core::time::Time;
+use tokio::sync::Notify;
+
+use super::gate::Gate;
+use super::shared::{Clock, Shared, Snapshot};
+use crate::config_file::Origin;
+use crate::upstream::{Connector, Upstreams};
+
+/// What snapshots are made of, and what they are made into.
+#[derive(Debug)]
+pub struct World {
+    shared: Arc<Shared>,
+    made_of: Mutex<MadeOf>,
+    /// The inventory has other questions than before.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct MadeOf {
+    config: Arc<Config>,
+    inventory: Inventory,
+}
+
+impl World {
+    /// The world of a configuration.
+    pub fn new(config: Config) -> World {
+        let config = Arc::new(config);
+        let clock = Clock::start();
+        let inventory = Inventory::new(&config, clock.now());
+        let mut pool = Pool::new(pool_settings(&config));
+        let gateway = Gateway::build(config.clone(), &inventory, &mut pool);
+        let upstreams = Upstreams::new(Connector::new(hyper_util::client::proxy::matcher::Matcher::from_env()));
+        let snapshot = Snapshot::new(gateway, &upstreams);
+        let shared = Arc::new(Shared::new(clock, Gate::new(pool), upstreams, snapshot));
+        World { shared, made_of: Mutex::new(MadeOf { config, inventory }), changed: Notify::new() }
+    }
+
+    /// What all calls share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn made_of(&self) -> MutexGuard<'_, MadeOf> {
+        self.made_of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rereads the configuration. A bad one is refused whole, and the log tells every problem in it.
+    pub fn reload(&self, origin: &Origin) {
+        let config = match origin.load() {
+            Ok(config) => config,
+            Err(rejected) => {
+                for problem in &rejected.problems {
+                    tracing::error!("{}: {problem}", rejected.origin);
+                }
+                tracing::error!("the new configuration is refused, the old one stays in force");
+                return;
+            }
+        };
+        match self.adopt(config) {
+            Ok(()) => tracing::info!("the configuration was read anew from {origin}"),
+            Err(problem) => {
+                tracing::error!("{origin}: {problem}");
+                tracing::error!("the new configuration is refused, the old one stays in force");
+            }
+        }
+    }
+
+    /// Puts another configuration in force.
+    ///
+    /// # Errors
+    ///
+    /// What cannot change while the process runs.
+    pub fn adopt(&self, config: Config) -> Result<(), String> {
+        let mut made_of = self.made_of();
+        let (old, new) = (&made_of.config.server, &config.server);
+        for (key, changed) in
+            [("listen", old.listen != new.listen), ("admin_listen", old.admin_listen != new.admin_listen)]
+        {
+            if changed {
+                return Err(format!("server.{key}: cannot change while the gateway runs; restart it"));
+            }
+        }
+        let config = Arc::new(config);
+        let mut inventory = Inventory::new(&config, self.shared.clock.now());
+        inventory.carry_over(&made_of.inventory);
+        *made_of = MadeOf { config, inventory };
+        self.rebuild(&made_of);
+        drop(made_of);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    fn rebuild(&self, made_of: &MadeOf) {
+        let config = made_of.config.clone();
+        let gateway = self.shared.gate.with_pool(|pool| Gateway::build(config, &made_of.inventory, pool));
+        self.shared.replace(Snapshot::new(gateway, &self.shared.upstreams));
+    }
+
+    /// The model lists to be fetched now, and the snapshot that says where.
+    pub fn due(&self) -> (Vec<Fetch>, Arc<Snapshot>, Time) {
+        let mut made_of = self.made_of();
+        let due = made_of.inventory.begin_due(self.shared.clock.now());
+        (due, self.shared.snapshot(), made_of.inventory.next_due())
+    }
+
+    /// Takes a fetched list; routes are built anew if it changed anything.
+    pub fn record(&self, provider: &str, list: Result<Vec<Box<str>>, FetchError>) {
+        let mut made_of = self.made_of();
+        match &list {
+            Ok(list) => tracing::debug!(provider, models = list.len(), "the model list was fetched"),
+            Err(error) => tracing::warn!(provider, "the model list could not be fetched: {error}"),
+        }
+        if made_of.inventory.record(self.shared.clock.now(), provider, list) {
+            self.rebuild(&made_of);
+        }
+        drop(made_of);
+        self.changed.notify_one();
+    }
+
+    /// Looks at the inventory.
+    pub fn with_inventory<T>(&self, look: impl FnOnce(&Inventory) -> T) -> T {
+        look(&self.made_of().inventory)
+    }
+
+    /// Ready when the inventory has other questions than before.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}

@@ -1,0 +1,219 @@
+//! Connections to upstreams: DNS, TCP, the environment's proxies and TLS, with every failure told by its kind (F13).
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http::uri::{Authority, Scheme, Uri};
+use http::{HeaderValue, header};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use surefoot_core::event::Fault;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use super::stream::UpstreamStream;
+
+/// Where connections go: scheme, host and port of a base URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// TLS or not.
+    pub https: bool,
+    /// Host and port, credentials taken off, as the `host` header wants it.
+    pub authority: Authority,
+}
+
+impl Origin {
+    /// The origin of a base URL; `None` when it has no host.
+    pub fn of(base: &Uri) -> Option<Origin> {
+        let authority = base.authority()?.as_str();
+        let bare = authority.rsplit_once('@').map_or(authority, |(_, bare)| bare);
+        let https = base.scheme() != Some(&Scheme::HTTP);
+        Some(Origin { https, authority: bare.parse().ok().filter(|bare: &Authority| !bare.host().is_empty())? })
+    }
+
+    fn uri(&self) -> Uri {
+        let scheme = if self.https { Scheme::HTTPS } else { Scheme::HTTP };
+        Uri::builder().scheme(scheme).authority(self.authority.clone()).path_and_query("/").build().unwrap_or_default()
+    }
+}
+
+/// A connection, made.
+#[derive(Debug)]
+pub(super) struct Dialed {
+    pub(super) stream: UpstreamStream,
+    /// HTTP/2 was agreed on.
+    pub(super) h2: bool,
+    /// A plain proxy forwards: it wants the whole URL in the request line, and this header if it asks for one.
+    pub(super) forward: Option<Option<HeaderValue>>,
+}
+
+/// Makes connections. One for the whole process: the roots and the proxies do not change while it runs.
+pub struct Connector {
+    tcp: HttpConnector,
+    proxies: Matcher,
+    tls: OnceLock<TlsConnector>,
+}
+
+impl Connector {
+    /// A connector that heeds the given proxies; [`Matcher::from_env`] reads `HTTP_PROXY` and its kin.
+    pub fn new(proxies: Matcher) -> Connector {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(Duration::from_secs(60)));
+        Connector { tcp, proxies, tls: OnceLock::new() }
+    }
+
+    /// Reads the trusted roots now and not at the first request.
+    pub fn warm_tls(&self) {
+        self.tls.get_or_init(|| TlsConnector::from(Arc::new(tls_config(trusted_roots()))));
+    }
+
+    /// Trusts these roots alone.
+    ///
+    /// # Errors
+    ///
+    /// The roots, when TLS was set up before.
+    pub fn trust(&self, roots: RootCertStore) -> Result<(), RootCertStore> {
+        let config = tls_config(roots.clone());
+        self.tls.set(TlsConnector::from(Arc::new(config))).map_err(|_| roots)
+    }
+
+    /// Connects to `origin` within `limit`; `None` = as long as the system tries.
+    pub(super) async fn dial(&self, origin: &Origin, limit: Option<Duration>) -> Result<Dialed, Fault> {
+        let dialing = self.dial_unbounded(origin);
+        match limit {
+            Some(limit) => tokio::time::timeout(limit, dialing).await.unwrap_or(Err(Fault::ConnectTimeout)),
+            None => dialing.await,
+        }
+    }
+
+    async fn dial_unbounded(&self, origin: &Origin) -> Result<Dialed, Fault> {
+        let uri = origin.uri();
+        let (tcp, forward) = match self.proxies.intercept(&uri) {
+            None => (call(self.tcp.clone(), uri).await?, None),
+            Some(proxy) => self.dial_through(&proxy, origin, uri).await?,
+        };
+        if !origin.https {
+            return Ok(Dialed { stream: UpstreamStream::Plain(tcp), h2: false, forward });
+        }
+        self.warm_tls();
+        let tls = self.tls.get().ok_or(Fault::Tls)?;
+        let host = origin.authority.host().trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| Fault::Tls)?;
+        let stream = tls.connect(name, tcp).await.map_err(|_| Fault::Tls)?;
+        let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok(Dialed { stream: UpstreamStream::Tls(Box::new(stream)), h2, forward: None })
+    }
+
+    async fn dial_through(
+        &self, proxy: &Intercept, origin: &Origin, uri: Uri,
+    ) -> Result<(TcpStream, Option<Option<HeaderValue>>), Fault> {
+        let scheme = proxy.uri().scheme_str().unwrap_or("http");
+        if scheme.starts_with("socks5") {
+            let mut socks = SocksV5::new(proxy.uri().clone(), self.tcp.clone()).local_dns(scheme == "socks5");
+            if let Some((user, password)) = proxy.raw_auth() {
+                socks = socks.with_auth(user.to_owned(), password.to_owned());
+            }
+            return Ok((call(socks, with_port(uri)).await?, None));
+        }
+        if scheme != "http" {
+            tracing::warn!(scheme, "proxies of this kind are not supported; use http:// or socks5://");
+            return Err(Fault::Connect);
+        }
+        if origin.https {
+            let mut tunnel = Tunnel::new(proxy.uri().clone(), self.tcp.clone());
+            if let Some(auth) = proxy.basic_auth() {
+                tunnel = tunnel.with_auth(auth.clone());
+            }
+            return Ok((call(tunnel, with_port(uri)).await?, None));
+        }
+        Ok((call(self.tcp.clone(), proxy.uri().clone()).await?, Some(proxy.basic_auth().cloned())))
+    }
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The proxies may hold passwords.
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+/// One call of a connector service. None of them has a readiness of its own.
+async fn call<S, T>(mut service: S, uri: Uri) -> Result<TcpStream, Fault>
+where
+    S: Service<Uri, Response = T>,
+    T: Into<Tcp>,
+{
+    std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(|_| Fault::Connect)?;
+    let stream = service.call(uri).await.map_err(|_| Fault::Connect)?;
+    Ok(stream.into().0)
+}
+
+struct Tcp(TcpStream);
+
+impl From<hyper_util::rt::TokioIo<TcpStream>> for Tcp {
+    fn from(io: hyper_util::rt::TokioIo<TcpStream>) -> Tcp {
+        Tcp(io.into_inner())
+    }
+}
+
+fn with_port(uri: Uri) -> Uri {
+    if uri.port().is_some() {
+        return uri;
+    }
+    let default = if uri.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
+    let mut parts = uri.clone().into_parts();
+    parts.authority = uri.host().and_then(|host| format!("{host}:{default}").parse().ok());
+    Uri::from_parts(parts).unwrap_or(uri)
+}
+
+/// The system's roots, or Mozilla's where the system has none (a container without certificates).
+fn trusted_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
+}
+
+fn tls_config(roots: RootCertStore) -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // The versions are the provider's own, so this cannot fail; falling back to the process default would be as good.
+    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let builder = builder.unwrap_or_else(|_| ClientConfig::builder());
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+/// The `proxy-authorization` name, for requests that a plain proxy forwards.
+pub(super) const PROXY_AUTHORIZATION: header::HeaderName = header::PROXY_AUTHORIZATION;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origin_of_a_base_url_has_no_credentials() {
+        let origin = |url: &str| Origin::of(&url.parse().unwrap()).map(|o| (o.https, o.authority.to_string()));
+        assert_eq!(origin("https://api.example.com/v1"), Some((true, "api.example.com".into())));
+        assert_eq!(origin("http://bob:hunter2@127.0.0.1:8080/v1"), Some((false, "127.0.0.1:8080".into())));
+        assert_eq!(origin("http://bob:p%40w@[::1]:80/"), Some((false, "[::1]:80".into())));
+        assert_eq!(origin("/v1"), None);
+    }
+
+    #[test]
+    fn tunnels_name_the_port_that_the_scheme_means() {
+        let told = |url: &str| with_port(url.parse().unwrap()).to_string();
+        assert_eq!(told("https://a.example/"), "https://a.example:443/");
+        assert_eq!(told("https://a.example:8443/"), "https://a.example:8443/");
+        assert_eq!(told("http://a.example/"), "http://a.example:80/");
+    }
+}

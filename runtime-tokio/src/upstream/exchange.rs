@@ -1,0 +1,308 @@
+//! One attempt's exchange with an upstream: connect or reuse, send, read, and give the connection back.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::{Scheme, Uri};
+use http::{HeaderMap, Method, Request, Response, header, response};
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use surefoot_core::event::Fault;
+
+use super::coding::Decoder;
+use super::connector::PROXY_AUTHORIZATION;
+use super::link::{Body, H1, Link, Sending, fault, quiet};
+use super::{Upstream, lock};
+
+/// What is left of a finished answer is read away up to here, so that its connection can serve again.
+const DRAIN_BYTES: usize = 64 << 10;
+/// As [`DRAIN_BYTES`], in time.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
+
+/// A request for an upstream.
+#[derive(Debug)]
+pub struct Order {
+    /// Its method.
+    pub method: Method,
+    /// Path and query, with the base URL's own path.
+    pub target: Uri,
+    /// Its headers, `host` and `content-length` left out.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+    /// For DNS, TCP and TLS together.
+    pub connect: Option<Duration>,
+    /// Whether the answer's body is to be opened for inspection (X5).
+    pub inspect: bool,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum News {
+    /// The head.
+    Head(response::Parts),
+    /// A part of the body, never empty.
+    Chunk(Bytes),
+    /// The body is complete.
+    End,
+    /// It broke.
+    Fault(Fault),
+}
+
+/// An exchange under way. Dropping it closes its HTTP/1 connection or resets its HTTP/2 stream.
+pub struct Exchange {
+    upstream: Arc<Upstream>,
+    stage: Stage,
+    inspect: bool,
+    connect: Option<Duration>,
+    decoder: Option<Decoder>,
+}
+
+enum Stage {
+    Dialing { dial: Pin<Box<dyn Future<Output = Result<Link, Fault>> + Send>>, request: Request<Body> },
+    Waiting { sending: Sending, link: Link, reused: bool },
+    Reading { body: Incoming, link: Link },
+    Over,
+}
+
+impl Exchange {
+    /// Starts an exchange; it goes on when it is polled.
+    pub fn start(upstream: Arc<Upstream>, order: Order) -> Exchange {
+        let mut request = Request::new(Full::new(order.body));
+        *request.method_mut() = order.method;
+        *request.uri_mut() = order.target;
+        *request.headers_mut() = order.headers;
+        let stage = begin(&upstream, request, order.connect);
+        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None }
+    }
+
+    /// The next news. After [`News::End`] and [`News::Fault`] there is none.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<News> {
+        loop {
+            let news = match &mut self.stage {
+                Stage::Dialing { .. } => match self.poll_dialing(cx) {
+                    Poll::Ready(Some(fault)) => News::Fault(fault),
+                    Poll::Ready(None) => continue,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Stage::Waiting { .. } => match self.poll_waiting(cx) {
+                    Poll::Ready(Some(news)) => news,
+                    Poll::Ready(None) => continue,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Stage::Reading { body, link } => match poll_body(body, link, cx) {
+                    Poll::Ready(Some(Ok(bytes))) => match self.opened(bytes) {
+                        Some(news) => news,
+                        None => continue,
+                    },
+                    Poll::Ready(Some(Err(error))) => News::Fault(fault(&error)),
+                    Poll::Ready(None) => match self.closed() {
+                        Some(news) => return Poll::Ready(news),
+                        None => News::End,
+                    },
+                    Poll::Pending => return Poll::Pending,
+                },
+                Stage::Over => return Poll::Pending,
+            };
+            match news {
+                News::End => self.put_back(),
+                News::Fault(_) => self.stage = Stage::Over,
+                News::Head(_) | News::Chunk(_) => {}
+            }
+            return Poll::Ready(news);
+        }
+    }
+
+    /// Lets go of an exchange whose answer was complete for the call: what is left of it, the last chunk of a body
+    /// behind a protocol's own end most often, is read away in the background so that the connection can serve again.
+    pub fn release(mut self) {
+        let mut left = DRAIN_BYTES;
+        if self.poll_rest(&mut Context::from_waker(Waker::noop()), &mut left).is_ready() {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let rest = std::future::poll_fn(|cx| self.poll_rest(cx, &mut left));
+            let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
+        });
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>, left: &mut usize) -> Poll<()> {
+        loop {
+            let Stage::Reading { body, link } = &mut self.stage else { return Poll::Ready(()) };
+            match std::task::ready!(poll_body(body, link, cx)) {
+                Some(Ok(bytes)) if bytes.len() <= *left => *left -= bytes.len(),
+                None => {
+                    self.put_back();
+                    return Poll::Ready(());
+                }
+                Some(_) => {
+                    self.stage = Stage::Over;
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+
+    fn poll_dialing(&mut self, cx: &mut Context<'_>) -> Poll<Option<Fault>> {
+        let Stage::Dialing { dial, request } = &mut self.stage else { return Poll::Ready(None) };
+        match std::task::ready!(dial.as_mut().poll(cx)) {
+            Ok(link) => {
+                if let Link::H2(h2) = &link {
+                    self.upstream.keep_h2(h2);
+                }
+                let request = std::mem::take(request);
+                self.stage = sent(&self.upstream, link, request, false);
+                Poll::Ready(None)
+            }
+            Err(fault) => Poll::Ready(Some(fault)),
+        }
+    }
+
+    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
+        let Stage::Waiting { sending, link, reused } = &mut self.stage else { return Poll::Ready(None) };
+        link.drive(cx);
+        match std::task::ready!(quiet(link, cx, |cx| sending.as_mut().poll(cx))) {
+            Ok(response) => Poll::Ready(Some(self.answered(response))),
+            Err(mut error) => match error.take_message().filter(|_| *reused) {
+                // The kept connection was closed before a byte of the request was written: nobody saw it.
+                Some(request) => {
+                    self.stage = begin(&self.upstream, plain(request), self.connect);
+                    Poll::Ready(None)
+                }
+                None => Poll::Ready(Some(News::Fault(fault(error.error())))),
+            },
+        }
+    }
+
+    fn answered(&mut self, response: Response<Incoming>) -> News {
+        let (head, body) = response.into_parts();
+        if let Stage::Waiting { link, .. } = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.stage = Stage::Reading { body, link };
+        }
+        if self.inspect {
+            let codings = head.headers.get_all(header::CONTENT_ENCODING);
+            match Decoder::new(codings.iter().map(|value| value.to_str().unwrap_or("?"))) {
+                Ok(decoder) => self.decoder = decoder,
+                Err(fault) => return News::Fault(fault),
+            }
+        }
+        News::Head(head)
+    }
+
+    /// A chunk, opened; `None` when nothing came out of it yet.
+    fn opened(&mut self, bytes: Bytes) -> Option<News> {
+        let opened = match &mut self.decoder {
+            Some(decoder) => decoder.feed(&bytes),
+            None => Ok(bytes),
+        };
+        match opened {
+            Ok(bytes) => (!bytes.is_empty()).then_some(News::Chunk(bytes)),
+            Err(fault) => Some(News::Fault(fault)),
+        }
+    }
+
+    /// The body is complete: what the decoder still holds, or its objection.
+    fn closed(&mut self) -> Option<News> {
+        match self.decoder.take()?.finish() {
+            Ok(bytes) => (!bytes.is_empty()).then_some(News::Chunk(bytes)),
+            Err(fault) => {
+                self.stage = Stage::Over;
+                Some(News::Fault(fault))
+            }
+        }
+    }
+
+    fn put_back(&mut self) {
+        if let Stage::Reading { link: Link::H1(h1), .. } = std::mem::replace(&mut self.stage, Stage::Over) {
+            self.upstream.put_back(h1);
+        }
+    }
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match &self.stage {
+            Stage::Dialing { .. } => "dialing",
+            Stage::Waiting { .. } => "waiting",
+            Stage::Reading { .. } => "reading",
+            Stage::Over => "over",
+        };
+        f.debug_struct("Exchange").field("origin", &self.upstream.origin).field("stage", &stage).finish_non_exhaustive()
+    }
+}
+
+/// Sends over a connection that is there, or begins to dial one.
+fn begin(upstream: &Arc<Upstream>, request: Request<Body>, connect: Option<Duration>) -> Stage {
+    if let Some(link) = upstream.reuse() {
+        return sent(upstream, link, request, true);
+    }
+    let dialer = upstream.clone();
+    let dial = async move { Link::open(dialer.connector.dial(&dialer.origin, connect).await?).await };
+    Stage::Dialing { dial: Box::pin(dial), request }
+}
+
+/// Hands the request to the connection, in the form that it wants.
+fn sent(upstream: &Upstream, mut link: Link, mut request: Request<Body>, reused: bool) -> Stage {
+    let host = http::HeaderValue::from_str(upstream.origin.authority.as_str()).ok();
+    let absolute = match &link {
+        Link::H2(_) => true,
+        Link::H1(H1 { forward, .. }) => {
+            request.headers_mut().extend(host.map(|host| (header::HOST, host)));
+            if let Some(Some(authorization)) = forward {
+                request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
+            }
+            forward.is_some()
+        }
+    };
+    if absolute {
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.scheme = Some(if upstream.origin.https { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = Some(upstream.origin.authority.clone());
+        *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+    }
+    Stage::Waiting { sending: link.send(request), link, reused }
+}
+
+/// Undoes what [`sent`] did, for another connection.
+fn plain(mut request: Request<Body>) -> Request<Body> {
+    request.headers_mut().remove(header::HOST);
+    request.headers_mut().remove(PROXY_AUTHORIZATION);
+    let target = request.uri().path_and_query().cloned();
+    *request.uri_mut() = target.map(Uri::from).unwrap_or_default();
+    request
+}
+
+fn poll_body(body: &mut Incoming, link: &mut Link, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Bytes>>> {
+    // What was read before comes first; then the connection runs; then what it brought. Bounded: each round that goes
+    // on has read something that is no data (trailers).
+    let mut driven = false;
+    loop {
+        match quiet(link, cx, |cx| Pin::new(&mut *body).poll_frame(cx)) {
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Some(Ok(bytes))),
+                _ => continue,
+            },
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Pending if driven => return Poll::Pending,
+            Poll::Pending => {
+                link.drive(cx);
+                driven = true;
+            }
+        }
+    }
+}
+
+impl Upstream {
+    /// Connections kept at the moment, for tests and the status page.
+    pub fn kept(&self) -> usize {
+        lock(&self.idle).len() + lock(&self.shared).len()
+    }
+}
