@@ -270,7 +270,8 @@ fn digest_action(action: &Action, digest: &mut Digest) {
             digest.word(5 << 48 | notice.held_bytes << 16 | u64::from(notice.held_events));
             digest.bytes(notice.what.code().as_bytes());
             if let What::AttemptEnded { outcome, reason, took, .. } = &notice.what {
-                digest.word((*outcome as u64) << 8 | *reason as u64);
+                digest.word(*outcome as u64);
+                digest.bytes(reason.as_str().as_bytes());
                 digest.word(took.0);
             }
         }

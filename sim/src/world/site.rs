@@ -1,11 +1,16 @@
 //! Sources as they really are: how fast, how much at once, how often empty, and what befalls them.
 
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use surefoot_core::event::{Fault, Head};
+use surefoot_core::outcome::Outcome;
 use surefoot_core::time::{Span, Time};
 
 use super::episode::{Address, Episode};
-use super::script::Script;
-use super::speech::{Ask, Style};
-use super::trouble::{Telling, Trouble};
+use super::script::{EPOCH_MS, Fate, Script, Step, Truth};
+use super::speech::{Ask, Part, Style};
+use super::trouble::{Telling, Trouble, outcome_of};
 use crate::rng::Stream;
 
 /// One source.
@@ -166,7 +171,37 @@ impl Site {
         telling.compose(Trouble::None)
     }
 
-    /// Takes note of a request that is being answered until `closes`; the watchdog may shorten it.
+    /// Lets the watchdog end what takes too long.
+    pub fn guard(&self, start: Time, steps: &mut VecDeque<(Time, Step)>, truth: &mut Truth) {
+        let deadline = start.after(self.watchdog.0);
+        if self.watchdog.0.is_zero() || truth.closes <= deadline {
+            return;
+        }
+        steps.retain(|(at, _)| *at < deadline);
+        truth.closes = deadline;
+        if steps.is_empty() {
+            let status = self.watchdog.1;
+            let head = Head { status, headers: Vec::new(), unix_ms: EPOCH_MS + deadline.0 / 1000 };
+            steps.extend([(deadline, Step::Head(head)), (deadline, Step::End)]);
+            truth.status = Some(status);
+            truth.fate = Fate::Fails(outcome_of(status));
+            (truth.hint, truth.overload) = (None, matches!(status, 429 | 529));
+            (truth.body, truth.first_byte) = (Bytes::new(), Time::NEVER);
+            truth.ends.clear();
+            return;
+        }
+        let sent: usize = steps.iter().map(|(_, step)| if let Step::Chunk(bytes) = step { bytes.len() } else { 0 }).sum();
+        let content = truth.ends.iter().any(|(end, part)| *end <= sent && *part == Part::Content);
+        let committed = matches!(truth.fate, Fate::Good | Fate::Breaks(_)) && content;
+        steps.push_back((deadline, Step::Fault(Fault::Reset)));
+        truth.fate = match truth.fate {
+            Fate::Fails(outcome) if truth.status.is_some_and(|status| status >= 400) => Fate::Fails(outcome),
+            _ if committed => Fate::Breaks(Outcome::Transient),
+            _ => Fate::Fails(Outcome::Transient),
+        };
+    }
+
+    /// Takes note of a request that is being answered until `closes`.
     pub fn open_exchange(&mut self, exchange: u64, closes: Time) {
         self.open.push((exchange, closes));
     }
