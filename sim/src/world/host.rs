@@ -99,14 +99,29 @@ impl Shared {
             }
             _ => {}
         }
-        self.log.record(self.now, &Record::Applied { call, op, reply: &reply });
+        // A newcomer is asked for after those in line; whatever else frees a place does so first.
+        let applied = |log: &mut Log, now| log.record(now, &Record::Applied { call, op, reply: &reply });
+        if !matches!(op, Op::Reserve(_)) {
+            applied(&mut self.log, self.now);
+        }
+        let mut lost = Vec::new();
         while let Some((lease, reply)) = self.pool.pop_granted() {
             self.log.record(self.now, &Record::Granted { lease, reply: &reply });
-            if let Some(call) = self.asking.remove(&lease) {
-                let due = self.now.after(self.latency());
-                self.mail.entry(call).or_default().push_back((due, lease, reply));
-                self.ready.push((due, call));
+            match self.asking.remove(&lease) {
+                Some(call) => {
+                    let due = self.now.after(self.latency());
+                    self.mail.entry(call).or_default().push_back((due, lease, reply));
+                    self.ready.push((due, call));
+                }
+                None => lost.push(lease),
             }
+        }
+        if matches!(op, Op::Reserve(_)) {
+            applied(&mut self.log, self.now);
+        }
+        // Nobody waits under that name any more: the place goes to the next.
+        for lease in lost {
+            self.apply(call, &Op::Leave { lease });
         }
         let views: Vec<TargetView<'_>> = self.pool.views(self.now).collect();
         self.log.look(self.now, &views, self.pool.waiting());

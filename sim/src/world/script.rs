@@ -87,6 +87,8 @@ pub struct Truth {
     pub fate: Fate,
     /// The status of its head.
     pub status: Option<u16>,
+    /// What the adapter hands on of its headers.
+    pub headers: Vec<Header>,
     /// See [`Script::hint`].
     pub hint: Option<(Span, Span)>,
     /// See [`Script::overload`].
@@ -103,6 +105,13 @@ pub struct Truth {
     pub longest_gap: Span,
     /// When it ends by itself; never if it does not.
     pub closes: Time,
+}
+
+impl Truth {
+    /// It is good but for words that a rule refuses.
+    pub fn trouble_is_words(&self) -> bool {
+        self.trouble == Trouble::RefusedWords
+    }
 }
 
 /// One thing that comes over the wire.
@@ -150,6 +159,7 @@ impl Script {
             trouble: self.trouble,
             fate: self.fate,
             status: None,
+            headers: Vec::new(),
             hint: self.hint,
             overload: self.overload,
             body: Bytes::new(),
@@ -170,6 +180,7 @@ impl Script {
                 truth.status = Some(status);
                 let headers = headers.into_iter().filter(|(name, _)| is_relevant_header(name));
                 let headers: Vec<Header> = headers.map(|(name, value)| (name.into(), value.into())).collect();
+                truth.headers.clone_from(&headers);
                 let head = Head { status, headers, unix_ms: EPOCH_MS + at.0 / 1000 };
                 steps.push_back((at, Step::Head(head)));
             }
