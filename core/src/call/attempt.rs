@@ -225,12 +225,19 @@ impl Call {
             Phase::Window | Phase::Streaming => self.on_stream_end(None),
             Phase::Body => self.on_whole_body(),
             Phase::ErrorBody => self.fail_with_status(),
-            Phase::Passing => {
-                self.settle(Outcome::Success, Reason::Good, None);
-                self.finish(crate::event::End::Complete);
-            }
+            Phase::Passing => self.on_passed(),
             _ => {}
         }
+    }
+
+    /// A body that was not looked at is through. Its status is known all the same: what it says of the source counts.
+    fn on_passed(&mut self) {
+        let status = self.live.as_ref().map_or(0, |live| live.status());
+        match Failure::passed(status) {
+            Some(failure) => self.settle(failure.outcome, failure.reason, Some(&failure)),
+            None => self.settle(Outcome::Success, Reason::Good, None),
+        };
+        self.finish(crate::event::End::Complete);
     }
 
     pub(super) fn on_fault(&mut self, fault: Fault) {

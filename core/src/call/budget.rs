@@ -152,8 +152,8 @@ impl Budgets {
         plan.route.candidates.iter().any(at_limit)
     }
 
-    /// Whether some provider's limit holds a candidate back that is not spent.
-    fn refusal(&self, plan: &Plan, choice: Choice, candidate: &Candidate, now: Time) -> Option<Refused> {
+    /// Which limit keeps a candidate that is not spent from starting.
+    pub(crate) fn refusal(&self, plan: &Plan, choice: Choice, candidate: &Candidate, now: Time) -> Option<Refused> {
         let policy = &plan.route.policy;
         let switches = self.last_source.is_some_and(|last| last != candidate.source);
         if switches && policy.max_transfer_count > 0 && self.transfers >= policy.max_transfer_count {

@@ -83,6 +83,13 @@ impl Failure {
         Failure::own(Reason::BadStatus, classify(status), "answered with a status that is no answer")
     }
 
+    /// An error status that was passed through as it came (M7): delivered, and no less a failure of its source.
+    pub(super) fn passed(status: u16) -> Option<Failure> {
+        let mut failure = Failure::own(Reason::Status, classify(status), "");
+        failure.overload = is_overload(status);
+        (!(200..300).contains(&status)).then_some(failure)
+    }
+
     pub(super) fn error_object(fact: ErrorFact) -> Failure {
         let class = Call::error_class(&fact);
         let mut failure = Failure::own(Reason::ErrorObject, class, "");

@@ -17,16 +17,23 @@ impl Call {
         self.window.push(bytes);
         let mut rest = &chunk[..];
         while matches!(self.phase, Phase::Window | Phase::Streaming) {
+            let max_bytes = if self.phase == Phase::Window { self.policy().window.max_bytes } else { u64::MAX };
             let Some(reader) = self.live.as_mut().and_then(|live| live.reader.as_mut()) else { return };
-            let Some(event) = reader.next(&mut rest) else { break };
-            self.on_event(event);
-        }
-        match self.phase {
-            Phase::Window if self.window.len() >= self.policy().window.max_bytes => {
-                self.try_commit(CommitReason::WindowBytes);
+            // No byte beyond the window's limit is looked at before its commit: what is decided must not depend on how
+            // the bytes were cut into chunks (S12).
+            let room = usize::try_from(max_bytes.saturating_sub(reader.offset())).unwrap_or(usize::MAX);
+            let (mut within, beyond) = rest.split_at(room.min(rest.len()));
+            let event = reader.next(&mut within);
+            let full = reader.offset() >= max_bytes;
+            rest = &rest[rest.len() - within.len() - beyond.len()..];
+            match event {
+                Some(event) => self.on_event(event),
+                None if full => self.try_commit(CommitReason::WindowBytes),
+                None => break,
             }
-            Phase::Streaming => self.mark_whole_events(),
-            _ => {}
+        }
+        if self.phase == Phase::Streaming {
+            self.mark_whole_events();
         }
     }
 
@@ -128,20 +135,26 @@ impl Call {
         }
         self.window.mark_whole(end);
         self.window.drop_torn();
+        self.give_last_line_feed();
         let failure = Failure::error_object(fact.clone());
         let outcome = failure.outcome;
         self.settle(outcome, Reason::ErrorObject, Some(&failure));
         self.finish(End::UpstreamError(outcome));
     }
 
-    /// A committed stream with all that its protocol wants.
-    fn complete(&mut self) {
-        self.window.drop_torn();
+    /// A chunk ended between the two bytes of the very last line end: its line feed is not waited for, but given.
+    fn give_last_line_feed(&mut self) {
         let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
-        // A chunk ended between the two bytes of the very last line end: its line feed is not waited for, but given.
         if reader.is_some_and(|reader| reader.line_feed_due()) && self.window.ends_with(b"\r\n\r") {
             self.closing = Some(Bytes::from_static(b"\n"));
         }
+    }
+
+    /// A committed stream with all that its protocol wants.
+    fn complete(&mut self) {
+        self.window.drop_torn();
+        self.give_last_line_feed();
+        let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
         if let Some(reason) = reader.and_then(|reader| reader.silent()) {
             self.notice(What::EmptyResponse { reason });
         }

@@ -2,11 +2,12 @@
 
 use crate::event::{Action, Timer, What, Why};
 use crate::id::{AttemptNo, Choice, LeaseId};
+use crate::outcome::Outcome;
 use crate::pool::{BreakerChange, BreakerState, Op, Refusal, Reply, Reserve, Standing};
 use crate::time::{Span, Time};
 
 use super::attempt::Attempt;
-use super::budget::Refused;
+use super::budget::{Budgets, Refused};
 use super::ending::Cause;
 use super::{Call, Phase};
 
@@ -100,20 +101,46 @@ impl Call {
             return;
         }
         self.tell_change(change);
-        if self.switch.take_if(|switch| *switch == lease).is_some() {
-            if self.phase.is_committed() || self.live.is_none() {
-                return self.tell(Op::Leave { lease });
-            }
-            self.leave_slow_attempt();
-        } else {
+        let switching = self.switch.take_if(|switch| *switch == lease).is_some();
+        if switching && (self.phase.is_committed() || self.live.is_none()) {
+            return self.tell(Op::Leave { lease });
+        }
+        if !switching {
             self.asked = None;
             self.stop_waiting();
-            if self.now >= self.budgets.time_is_over_at(self.policy().max_transfer_timeout) {
-                self.tell(Op::Leave { lease });
-                return self.exhausted(Cause::Budget(Refused::Routing));
-            }
+        }
+        // The place may have come late: the limits are looked at before each attempt, not before each question (F4, F6).
+        if let Some(refused) = self.refused_now(choice, switching) {
+            self.tell(Op::Leave { lease });
+            return match refused {
+                _ if switching => self.on_switch_refused(None),
+                Refused::Routing => self.exhausted(Cause::Budget(Refused::Routing)),
+                Refused::Provider | Refused::Attempts => self.ask(),
+            };
+        }
+        if switching {
+            self.leave_slow_attempt();
         }
         self.start(lease, choice, probe);
+    }
+
+    /// Which limit keeps an attempt there from starting now.
+    fn refused_now(&self, choice: Choice, switching: bool) -> Option<Refused> {
+        if self.now >= self.budgets.time_is_over_at(self.policy().max_transfer_timeout) {
+            return Some(Refused::Routing);
+        }
+        let budgets = if switching { &self.budgets_after_live() } else { &self.budgets };
+        budgets.refusal(&self.plan, choice, self.candidate(choice), self.now)
+    }
+
+    /// The budgets as they are once the live attempt is left for another: it counts, too (G11).
+    fn budgets_after_live(&self) -> Budgets {
+        let mut budgets = self.budgets.clone();
+        if let Some(live) = &self.live {
+            let entry = self.plan.route.roster.entries.get(usize::from(live.choice.0));
+            budgets.end(entry.map_or(0, |entry| entry.tier), Outcome::Transient);
+        }
+        budgets
     }
 
     fn start(&mut self, lease: LeaseId, choice: Choice, probe: bool) {
@@ -244,7 +271,7 @@ impl Call {
         if let Some(own) = standing.get_mut(usize::from(choice.0)) {
             own.out = true;
         }
-        let open = self.budgets.restrict(&self.plan, &mut standing, self.now).is_ok();
+        let open = self.budgets_after_live().restrict(&self.plan, &mut standing, self.now).is_ok();
         if !open || standing.iter().all(|standing| standing.out) {
             return;
         }

@@ -7,7 +7,7 @@ use super::harness::*;
 use crate::event::{Reason, Stop, What, Why};
 use crate::outcome::Outcome;
 use crate::pool::Strategy;
-use crate::time::Span;
+use crate::time::{Span, Time};
 
 fn fails(status: u16) -> Vec<Step> {
     body(status, &error("no"))
@@ -225,4 +225,60 @@ fn first_content_yields_only_to_another_that_can_start() {
     let out = world.run();
     assert_eq!((out.order(), out.took), (vec![1], Span::from_millis(350)));
     assert!(out.text().contains("late"));
+}
+
+/// G11: an attempt that is left for another counts like one that failed.
+#[test]
+fn a_switch_uses_the_tiers_attempts() {
+    let slow_stream = || slow(1000, sse(&[ROLE, &delta("late"), STOP, DONE]));
+    let mut world = World::streams(vec![vec![slow_stream()], vec![slow_stream()], vec![slow_stream()]]);
+    world.strategy = Strategy::RoundRobin;
+    world.timeouts.first_content = Span::from_millis(100);
+    world.policy.max_attempts = 2;
+    let out = world.run();
+    assert_eq!(out.sent.len(), 2);
+    assert!(out.text().contains("late"), "the last one is waited for");
+}
+
+/// F6: a place that comes after the provider's time is over is given back, and another is asked for.
+#[test]
+fn a_place_that_comes_too_late_for_its_provider_is_given_back() {
+    use crate::event::{Action, Input, Output};
+    use crate::id::{AttemptNo, Choice};
+    use crate::pool::{Op, Refusal, Reply};
+    let mut world = World::new(vec![vec![fails(503)], vec![good()]]);
+    let mut own = provider("p");
+    own.max_transfer_timeout = Span::from_millis(300);
+    let shared = alloc::sync::Arc::new(own);
+    let mut plan = world.plan();
+    for candidate in &mut alloc::sync::Arc::make_mut(&mut plan.route).candidates {
+        candidate.provider = shared.clone();
+    }
+    let mut call = crate::call::Call::new(plan, crate::id::CallId(1), 1, world.now);
+    let grant = |choice| Reply::Granted { choice: Choice(choice), probe: false, change: None };
+    let ask = |call: &mut crate::call::Call| {
+        loop {
+            match call.poll() {
+                Output::Do(Action::Ask(op)) => break op.lease(),
+                Output::Do(_) => {}
+                Output::Wait(wake) => panic!("asks, and does not wait for {wake:?}"),
+            }
+        }
+    };
+    let lease = ask(&mut call);
+    call.handle(world.now, Input::Reply { lease, reply: grant(0) });
+    for step in fails(503) {
+        call.handle(world.now, input(AttemptNo(0), step));
+    }
+    let lease = ask(&mut call);
+    let refused = Reply::Refused { why: Refusal::Paced, after: None, soonest: None, progress: Time::ZERO };
+    call.handle(world.now, Input::Reply { lease, reply: refused });
+    call.handle(world.now.after(Span::from_millis(300)), Input::Reply { lease, reply: grant(1) });
+    let mut done = vec![];
+    while let Output::Do(action) = call.poll() {
+        done.push(action);
+    }
+    assert!(done.contains(&Action::Tell(Op::Leave { lease })));
+    assert!(!done.iter().any(|action| matches!(action, Action::Send { .. })));
+    assert!(matches!(done.last(), Some(Action::Finish(_))));
 }

@@ -200,3 +200,28 @@ fn notices_carry_the_time_since_the_calls_start() {
     assert_eq!(last, Some(Span::from_millis(700)));
     assert!(world.now > Time::from_millis(700));
 }
+
+/// M7, F17: an error that is passed through as it came is delivered, and no success of its source.
+#[test]
+fn a_passed_error_teaches_what_it_is() {
+    for (status, expected) in
+        [(200, Outcome::Success), (404, Outcome::RequestRejected), (500, Outcome::Transient), (401, Outcome::SourceDead)]
+    {
+        let mut world = World::new(vec![vec![fails(status, "as it is")]]);
+        world.format = Format::Raw;
+        world.replay_safe = false;
+        let out = world.run();
+        assert_eq!((&out.end, out.text()), (&End::Complete, error("as it is").as_str()));
+        let taught = out.notices.iter().find_map(|what| match what {
+            What::AttemptEnded { outcome, .. } => Some(*outcome),
+            _ => None,
+        });
+        assert_eq!(taught, Some(expected), "{status}");
+    }
+    let mut world = World::new(vec![vec![limited("700")]]);
+    world.format = Format::Raw;
+    world.replay_safe = false;
+    world.run();
+    let rest = world.pool.views(world.now).next().and_then(|view| view.resting_until);
+    assert_eq!(rest, Some(world.now.after(Span::from_millis(700))));
+}

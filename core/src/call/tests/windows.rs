@@ -178,3 +178,33 @@ fn a_slow_client_is_not_the_upstreams_silence() {
     assert!(wake.at <= later.after(Span::from_secs(300)));
     assert_eq!(call.phase(), crate::call::Phase::Streaming);
 }
+
+/// M5, S12: the upstream's own error event is closed like a good end, wherever a chunk was cut.
+#[test]
+fn an_error_event_keeps_its_last_line_feed() {
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    let all = [ROLE, &delta("Hi"), OVERLOADED].map(crlf).concat();
+    let pieces: Vec<String> = all.chars().map(String::from).collect();
+    let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+    for steps in [sse(&[&all]), sse(&pieces)] {
+        let out = World::streams(vec![vec![steps]]).run();
+        assert_eq!(out.text(), all);
+        assert!(matches!(out.end, End::UpstreamError(_)));
+    }
+}
+
+/// F16, S12: the window's limit is met at the same byte in any chunking: an error behind it does not fail over.
+#[test]
+fn the_windows_limit_does_not_depend_on_chunks() {
+    let long = format!(": {}\n\n", "x".repeat(200));
+    let all = [ROLE, &long, OVERLOADED].concat();
+    let limit = ROLE.len() as u64 + 100;
+    let bytes: Vec<&str> = all.split_inclusive(|_| true).collect();
+    for steps in [sse(&[&all]), sse(&[ROLE, &long, OVERLOADED]), sse(&bytes)] {
+        let mut world = World::streams(vec![vec![steps], vec![good()]]);
+        world.policy.window.max_bytes = limit;
+        let out = world.run();
+        assert_eq!(out.commit.map(|commit| commit.reason), Some(CommitReason::WindowBytes));
+        assert_eq!((out.order(), out.text()), (vec![1], all.as_str()));
+    }
+}
