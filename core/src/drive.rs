@@ -66,12 +66,14 @@ pub struct Drive<H: Host> {
     host: H,
     unflushed: bool,
     finished: bool,
+    /// News went before a timer that was due; the timer's turn is next.
+    overdue: bool,
 }
 
 impl<H: Host> Drive<H> {
     /// Takes a fresh call.
     pub fn new(call: Call, host: H) -> Drive<H> {
-        Drive { call, host, unflushed: false, finished: false }
+        Drive { call, host, unflushed: false, finished: false, overdue: false }
     }
 
     /// The call.
@@ -108,7 +110,15 @@ impl<H: Host> Drive<H> {
             if self.finished {
                 return Poll::Pending;
             }
+            // News is never late, so it comes before a timer that is due with it; but once only: a client that reads slowly
+            // finds news waiting every time, and its lease would run out unrenewed, its deadline pass unheard.
+            let due = wake.is_some_and(|at| at <= self.host.now());
+            if core::mem::take(&mut self.overdue) && due {
+                self.handle(Input::Tick);
+                continue;
+            }
             if let Poll::Ready(input) = self.host.poll_input(cx) {
+                self.overdue = due;
                 self.handle(input);
                 continue;
             }
@@ -173,6 +183,7 @@ impl<H: Host> Drive<H> {
 #[cfg(test)]
 mod tests {
     use alloc::collections::VecDeque;
+    use alloc::string::String;
     use alloc::vec;
     use alloc::vec::Vec;
     use core::task::Waker;
@@ -282,6 +293,23 @@ mod tests {
         drive.host_mut().script = vec![Deed::Fault(Fault::Reset)].into();
         // The upstream's news comes before the timer's: both were there, and news is never late.
         assert!(matches!(step(&mut drive), Poll::Ready(Step::End(End::Answer(_)))));
+    }
+
+    /// M5, S4: an upstream that is always ahead of its client does not keep the timers from their turn.
+    #[test]
+    fn timers_have_their_turn_while_news_is_waiting() {
+        let deltas: Vec<String> = (0..200).map(|_| delta("word")).collect();
+        let pieces: Vec<&str> = deltas.iter().map(String::as_str).collect();
+        let mut drive = drive(sse(&pieces));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Commit(_))));
+        for _ in 0..150 {
+            assert!(matches!(step(&mut drive), Poll::Ready(Step::Data(_))));
+            // A second for each piece; the lease holds 150.
+            drive.host_mut().now = drive.host().now.after(crate::time::Span::from_secs(1));
+        }
+        let now = drive.host().now;
+        drive.host_mut().pool.apply(now, &Op::Leave { lease: crate::id::LeaseId(0) });
+        assert_eq!(drive.host().pool.views(now).map(|view| view.inflight).sum::<u32>(), 1, "the lease was renewed");
     }
 
     /// X4: leaving drops the attempt and gives its lease back at once.

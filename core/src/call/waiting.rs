@@ -109,6 +109,11 @@ impl Call {
             self.asked = None;
             self.stop_waiting();
         }
+        if self.policy().deadline.limit().is_some_and(|deadline| self.now >= self.started.after(deadline)) {
+            // Its tick is on its way; an attempt would be sent to be dropped.
+            self.tell(Op::Leave { lease });
+            return self.on_deadline();
+        }
         // The place may have come late: the limits are looked at before each attempt, not before each question (F4, F6).
         if let Some(refused) = self.refused_now(choice, switching) {
             self.tell(Op::Leave { lease });

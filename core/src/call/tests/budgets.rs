@@ -4,9 +4,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::harness::*;
-use crate::event::{Reason, Stop, What, Why};
+use crate::event::{Action, Input, Output, Reason, Stop, What, Why};
+use crate::id::{AttemptNo, Choice};
 use crate::outcome::Outcome;
-use crate::pool::Strategy;
+use crate::pool::{Op, Refusal, Reply, Strategy};
 use crate::time::{Span, Time};
 
 fn fails(status: u16) -> Vec<Step> {
@@ -243,12 +244,28 @@ fn a_switch_uses_the_tiers_attempts() {
 /// F6: a place that comes after the provider's time is over is given back, and another is asked for.
 #[test]
 fn a_place_that_comes_too_late_for_its_provider_is_given_back() {
-    use crate::event::{Action, Input, Output};
-    use crate::id::{AttemptNo, Choice};
-    use crate::pool::{Op, Refusal, Reply};
     let mut world = World::new(vec![vec![fails(503)], vec![good()]]);
     let mut own = provider("p");
     own.max_transfer_timeout = Span::from_millis(300);
+    let (done, lease) = granted_late(&mut world, own);
+    assert!(done.contains(&Action::Tell(Op::Leave { lease })));
+    assert!(!done.iter().any(|action| matches!(action, Action::Send { .. })));
+    assert!(matches!(done.last(), Some(Action::Finish(_))));
+}
+
+/// S2: at the deadline nothing starts any more, whatever is granted then.
+#[test]
+fn a_place_that_comes_at_the_deadline_is_given_back() {
+    let mut world = World::new(vec![vec![fails(503)], vec![good()]]);
+    world.policy.deadline = Span::from_millis(300);
+    let (done, lease) = granted_late(&mut world, provider("p"));
+    assert!(done.contains(&Action::Tell(Op::Leave { lease })));
+    assert!(!done.iter().any(|action| matches!(action, Action::Send { .. })));
+    assert!(matches!(done.last(), Some(Action::Finish(_))));
+}
+
+/// What a call does when its second place is granted after 300 ms of waiting, and that place.
+fn granted_late(world: &mut World, own: crate::policy::ProviderPolicy) -> (Vec<Action>, crate::id::LeaseId) {
     let shared = alloc::sync::Arc::new(own);
     let mut plan = world.plan();
     for candidate in &mut alloc::sync::Arc::make_mut(&mut plan.route).candidates {
@@ -278,7 +295,5 @@ fn a_place_that_comes_too_late_for_its_provider_is_given_back() {
     while let Output::Do(action) = call.poll() {
         done.push(action);
     }
-    assert!(done.contains(&Action::Tell(Op::Leave { lease })));
-    assert!(!done.iter().any(|action| matches!(action, Action::Send { .. })));
-    assert!(matches!(done.last(), Some(Action::Finish(_))));
+    (done, lease)
 }
