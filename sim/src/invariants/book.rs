@@ -57,9 +57,9 @@ impl Leak {
         self.level = (self.now(now) + amount).clamp(0.0, most);
     }
 
-    fn fits(&mut self, now: Time, cost: u32) -> bool {
+    fn fits(&mut self, now: Time, cost: u32, grace: f64) -> bool {
         let cost = f64::from(cost.min(self.per_minute));
-        self.per_minute == 0 || self.now(now) + cost <= f64::from(self.per_minute) + 1e-3
+        self.per_minute == 0 || self.now(now) + cost <= f64::from(self.per_minute) + grace
     }
 
     fn limit(&mut self, now: Time, per_minute: u32) {
@@ -91,9 +91,14 @@ pub(super) struct Book {
     sources: Vec<Option<Source>>,
     accounts: Vec<Time>,
     leases: BTreeMap<LeaseId, Held>,
+    /// Leases that ran out of which the gate has not heard: it looks when it is next asked something.
+    run_out: Vec<(LeaseId, Held)>,
     /// Commands of calls that wait: a grant from the line refers to them.
     asked: BTreeMap<LeaseId, (u32, Reserve)>,
 }
+
+/// What rounding may make of a limit.
+const GRACE: f64 = 1e-3;
 
 /// Why a candidate cannot start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -155,13 +160,25 @@ impl Book {
         }
     }
 
-    /// Leases that nobody spoke for.
+    /// Leases that nobody spoke for: their places are free at once, the gate's part follows.
     fn expire(&mut self, now: Time) {
-        while let Some((lease, _)) = self.leases.iter().filter(|(_, held)| held.expires <= now).min_by_key(|(lease, held)| (held.expires, **lease)) {
+        let ran_out = |(_, held): &(&LeaseId, &Held)| held.expires <= now;
+        while let Some((lease, _)) = self.leases.iter().filter(ran_out).min_by_key(|(lease, held)| (held.expires, **lease)) {
             let lease = *lease;
-            if let Some(held) = self.give_back(lease) {
-                self.target(held.target).breaker.unused(now, lease);
+            if let Some(held) = self.leases.remove(&lease) {
+                self.target(held.target).inflight -= 1;
+                self.run_out.push((lease, held));
             }
+        }
+    }
+
+    /// The gate is asked something: it hears of what ran out.
+    fn touch_gate(&mut self, now: Time) {
+        for (lease, held) in std::mem::take(&mut self.run_out) {
+            if let Some(source) = &mut self.sources[held.source] {
+                source.inflight -= 1;
+            }
+            self.target(held.target).breaker.unused(now, lease);
         }
     }
 
@@ -187,13 +204,19 @@ impl Book {
 
     /// A command was applied.
     pub(super) fn apply(&mut self, now: Time, call: u32, op: &Op, reply: &Reply) -> Result<(), Wrong> {
+        if matches!(op, Op::Reserve(_)) || self.leases.contains_key(&op.lease()) {
+            self.touch_gate(now);
+        }
         match (op, reply) {
             (Op::Reserve(reserve), Reply::Granted { choice, probe, change }) => {
-                self.asked.remove(&reserve.lease);
+                // Who stands in line is served by what he last asked for; what he asks now came too late for that.
+                let waiting = self.asked.remove(&reserve.lease).map(|(_, waiting)| waiting);
                 if self.leases.contains_key(&reserve.lease) {
                     return Ok(());
                 }
-                self.granted(now, call, reserve, choice.0, *probe, change.is_some())
+                let out = reserve.standing.get(usize::from(choice.0)).is_some_and(|standing| standing.out);
+                let asked = waiting.filter(|_| out);
+                self.granted(now, call, asked.as_ref().unwrap_or(reserve), choice.0, *probe, change.is_some())
             }
             (Op::Reserve(reserve), Reply::Refused { why, after, .. }) => {
                 self.asked.remove(&reserve.lease);
@@ -239,6 +262,7 @@ impl Book {
 
     /// Somebody in line got a place.
     pub(super) fn granted_in_line(&mut self, now: Time, lease: LeaseId, reply: &Reply) -> Result<(), Wrong> {
+        self.touch_gate(now);
         let Some((call, reserve)) = self.asked.remove(&lease) else {
             return Err(("S4", format!("lease {lease} got a place that nobody waits for")));
         };
@@ -266,7 +290,7 @@ impl Book {
         if standing.out {
             return Err(("S5", format!("candidate {choice} was granted although the call is done with it")));
         }
-        match self.bar(now, entry.target, &standing, reserve.tokens) {
+        match self.bar(now, entry.target, &standing, reserve.tokens, GRACE) {
             Some(Bar::Breaker) => return Err(("S6", format!("candidate {choice} was granted, its breaker is shut"))),
             Some(Bar::Rest) => return Err(("G13", format!("candidate {choice} was granted while it rests"))),
             Some(Bar::Backoff) => return Err(("G11", format!("candidate {choice} was granted before its backoff was over"))),
@@ -302,8 +326,9 @@ impl Book {
         Ok(())
     }
 
-    /// What keeps a candidate from starting; the more lasting reason first.
-    fn bar(&mut self, now: Time, target: TargetId, standing: &Standing, tokens: u32) -> Option<Bar> {
+    /// What keeps a candidate from starting; the more lasting reason first. The pool counts in whole millionths, the book in
+    /// fractions: `grace` decides what lies between, for or against.
+    fn bar(&mut self, now: Time, target: TargetId, standing: &Standing, tokens: u32, grace: f64) -> Option<Bar> {
         let target = self.targets.get(target.0 as usize)?.as_ref()?;
         let source = self.sources[target.source.0 as usize].as_mut()?;
         if target.breaker.door(now) == Door::Shut {
@@ -321,12 +346,11 @@ impl Book {
             (Some(pace), 0) => pace,
             (Some(pace), ceiling) => pace.min(f64::from(ceiling)),
         };
-        // The pool counts in millionths: within a few of them both answers are right.
-        if f64::from(target.inflight) >= (limit + 1e-4).floor() {
+        if f64::from(target.inflight) >= (limit + grace).floor() {
             return Some(Bar::Pace);
         }
         let full = source.max_concurrency > 0 && source.inflight >= source.max_concurrency;
-        if full || !source.requests.fits(now, 1) || !source.tokens.fits(now, tokens) {
+        if full || !source.requests.fits(now, 1, grace) || !source.tokens.fits(now, tokens, grace) {
             return Some(Bar::Limit);
         }
         None
@@ -338,7 +362,7 @@ impl Book {
         for (choice, entry) in roster.entries.iter().enumerate() {
             let standing = reserve.standing.get(choice).copied().unwrap_or_default();
             if !standing.out {
-                bars.push((choice as u16, standing, self.bar(now, entry.target, &standing, reserve.tokens)));
+                bars.push((choice as u16, standing, self.bar(now, entry.target, &standing, reserve.tokens, -GRACE)));
             }
         }
         bars
@@ -477,7 +501,8 @@ impl Book {
             let wrong = |id, what: &str, is: String, book: String| {
                 Err((id, format!("target {} has {what} {is}, by the book {book}", view.name)))
             };
-            if (view.inflight, view.source_inflight) != (target.inflight, source.inflight) {
+            let unheard = self.run_out.iter().filter(|(_, held)| held.source == target.source.0 as usize).count() as u32;
+            if (view.inflight, view.source_inflight) != (target.inflight, source.inflight) && unheard == 0 {
                 let book = format!("{} ({} on its source)", target.inflight, source.inflight);
                 return wrong("S4", "in flight", format!("{} ({})", view.inflight, view.source_inflight), book);
             }
@@ -522,6 +547,11 @@ impl Book {
     /// Leases held.
     pub(super) fn held(&self) -> usize {
         self.leases.len()
+    }
+
+    /// Whether a fresh call could start there now.
+    pub(super) fn is_free(&mut self, now: Time, target: TargetId) -> bool {
+        self.bar(now, target, &Standing::default(), 0, -GRACE).is_none()
     }
 
     /// The breaker's state by the book, and whether it lets nobody through now.

@@ -37,7 +37,10 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
         call.commit.map(|commit| commit.reason),
         Some(CommitReason::WindowBytes | CommitReason::WindowEvents)
     );
+    let by_status = truth.status.map(crate::world::trouble::outcome_of);
     let fits = match truth.fate {
+        // Of what passes through only the head is looked at, unless another attempt may follow (M7).
+        Fate::Fails(_) if call.plan.format == Format::Raw && by_status == Some(outcome) => true,
         Fate::Good => outcome == Outcome::Success,
         Fate::Unstructured => matches!(outcome, Outcome::Success | Outcome::ResultInvalid),
         Fate::Empty => match call.policy().empty_completion {
@@ -46,12 +49,12 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
         },
         Fate::Fails(fails) => outcome == fails || (conservative && outcome == Outcome::Success),
         Fate::Breaks(breaks) => outcome == breaks,
-        Fate::Silent => false,
+        Fate::Silent => attempt.fault.is_some() && outcome == Outcome::Transient,
     };
     if !fits && !(outcome == Outcome::Transient && timed_out) {
         return Err(("S11", format!("{outcome:?} was taught by {:?} ({:?}), nothing timed out", truth.trouble, truth.fate)));
     }
-    if fits && !early(attempt, truth) {
+    if fits && !early(attempt, truth) && call.plan.format != Format::Raw {
         pushback(call, truth, settle)?;
     }
     Ok(())
@@ -91,9 +94,11 @@ fn pushback(call: &Call, truth: &Truth, settle: &Settle) -> Result<(), Wrong> {
 
 /// A call is over: is its end the one that follows, and did the client get what it must (S1)?
 pub(super) fn over(call: &Call, now: Time, end: &End) -> Result<(), Wrong> {
-    if contains(&call.forwarded, KEY) {
+    if contains(&call.forwarded, KEY) && call.plan.format != Format::Raw {
         return Err(("X6", "a provider's key went out to the client".into()));
     }
+    // What was on its way when the client left goes by the end that the call had come to.
+    let end = call.finished.as_ref().unwrap_or(end);
     if let End::Answer(answer) = end {
         return answered(call, answer);
     }
@@ -117,7 +122,7 @@ pub(super) fn over(call: &Call, now: Time, end: &End) -> Result<(), Wrong> {
     }
     match end {
         End::Complete if call.plan.stream && looked_at && is_json => bridged(bytes, &truth.body),
-        End::Complete if call.plan.stream && looked_at => whole_stream(bytes, truth),
+        End::Complete if call.plan.stream && looked_at => whole_stream(bytes, truth, told.len()),
         End::Complete => same(bytes, &truth.body),
         End::Incomplete(reason) => torn_stream(call, attempt, truth, *reason),
         End::UpstreamError(_) => {
@@ -142,9 +147,9 @@ fn prefix(bytes: &[u8], body: &[u8]) -> Result<(), Wrong> {
 }
 
 /// Everything up to the protocol's end; a blank line may have been added (M5).
-fn whole_stream(bytes: &[u8], truth: &Truth) -> Result<(), Wrong> {
+fn whole_stream(bytes: &[u8], truth: &Truth, told: usize) -> Result<(), Wrong> {
     let last = truth.ends.iter().find(|(_, part)| *part == Part::Last).map_or(truth.body.len(), |(end, _)| *end);
-    let body = &truth.body[..last];
+    let body = &truth.body[..last.min(told)];
     match bytes.strip_prefix(body) {
         Some(added) if added.len() <= 4 && added.iter().all(|byte| matches!(byte, b'\r' | b'\n')) => Ok(()),
         // The line feed behind the last carriage return may have come too late.
@@ -223,7 +228,7 @@ fn follows(call: &Call, attempt: &Attempt, truth: &Truth, now: Time, end: &End) 
     let conservative = call.commit.is_some_and(|commit| {
         matches!(commit.reason, CommitReason::WindowBytes | CommitReason::WindowEvents | CommitReason::Head)
     });
-    let broken = matches!(truth.fate, Fate::Breaks(_)) || (conservative && matches!(truth.fate, Fate::Fails(_)));
+    let broken = matches!(truth.fate, Fate::Breaks(_)) || (truth.fate == Fate::Silent && attempt.fault.is_some()) || (conservative && matches!(truth.fate, Fate::Fails(_)));
     let timed_out = attempt.could_time_out(call, now) || truth.fate == Fate::Silent;
     let fits = match end {
         End::Complete => {

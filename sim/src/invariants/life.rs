@@ -35,13 +35,13 @@ impl Life {
     }
 
     /// Whether a call that comes now finds every source but the healthy one shut.
-    pub(super) fn is_lone(&self, now: Time, plan: &Plan, book: &Book) -> bool {
+    pub(super) fn is_lone(&self, now: Time, plan: &Plan, book: &mut Book) -> bool {
         let Some(healthy) = &self.healthy else { return false };
         let mut met = false;
         let all = plan.route.candidates.iter().zip(&plan.route.roster.entries).all(|(candidate, entry)| {
             let own = *candidate.source_name == **healthy;
             met |= own;
-            own || book.breaker(now, entry.target).1
+            if own { book.is_free(now, entry.target) } else { book.breaker(now, entry.target).1 }
         });
         met && all
     }

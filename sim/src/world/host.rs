@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 
 use surefoot_core::call::Phase;
 use surefoot_core::drive::Host;
-use surefoot_core::event::{Action, Input, Notice, Why};
+use surefoot_core::event::{Action, Fault, Input, Notice, Why};
 use surefoot_core::id::{AttemptNo, Choice, LeaseId};
 use surefoot_core::policy::Route;
-use surefoot_core::pool::{Op, Pool, Reply, TargetView};
+use surefoot_core::pool::{Op, Pool, Refusal, Reply, TargetView};
 use surefoot_core::time::{Span, Time};
 
 use super::episode::Episode;
@@ -54,7 +54,9 @@ pub struct Shared {
     /// Replies and grants on their way to a call, by its number.
     pub mail: BTreeMap<u32, VecDeque<(Time, LeaseId, Reply)>>,
     /// Whom a grant is to be sent to.
-    pub asking: BTreeMap<LeaseId, u32>,
+    pub asking: BTreeMap<LeaseId, (u64, u32)>,
+    /// Places in line given out so far.
+    tickets: u64,
     /// Calls that have mail and are to be looked at.
     pub ready: Vec<(Time, u32)>,
     store: Stream,
@@ -80,6 +82,7 @@ impl Shared {
             to_store: VecDeque::new(),
             mail: BTreeMap::new(),
             asking: BTreeMap::new(),
+            tickets: 0,
             ready: Vec::new(),
             store: Stream::new(seed, Concern::Store, 0, 0),
             last_due: Time::ZERO,
@@ -90,38 +93,47 @@ impl Shared {
     pub fn apply(&mut self, call: u32, op: &Op) -> Reply {
         self.log.record(self.now, &Record::Applying { call, op });
         let reply = self.pool.apply(self.now, op);
+        // Who stood in line before is served in his turn, a newcomer after all who wait; whatever frees a place does so first.
+        let own = match op {
+            Op::Reserve(reserve) if matches!(reply, Reply::Granted { .. }) => {
+                self.asking.get(&reserve.lease).map_or(u64::MAX, |(ticket, _)| *ticket)
+            }
+            Op::Reserve(_) => u64::MAX,
+            _ => 0,
+        };
         match (op, &reply) {
-            (Op::Reserve(reserve), Reply::Refused { .. }) if reserve.queue => {
-                self.asking.insert(reserve.lease, call);
+            (Op::Reserve(reserve), Reply::Refused { why, .. }) if reserve.queue && queues(*why) => {
+                self.tickets += 1;
+                self.asking.entry(reserve.lease).or_insert((self.tickets, call));
             }
             (Op::Reserve(_) | Op::Leave { .. }, _) => {
                 self.asking.remove(&op.lease());
             }
             _ => {}
         }
-        // A newcomer is asked for after those in line; whatever else frees a place does so first.
-        let applied = |log: &mut Log, now| log.record(now, &Record::Applied { call, op, reply: &reply });
-        if !matches!(op, Op::Reserve(_)) {
-            applied(&mut self.log, self.now);
-        }
-        let mut lost = Vec::new();
+        let mut grants = Vec::new();
         while let Some((lease, reply)) = self.pool.pop_granted() {
-            self.log.record(self.now, &Record::Granted { lease, reply: &reply });
-            match self.asking.remove(&lease) {
-                Some(call) => {
-                    let due = self.now.after(self.latency());
-                    self.mail.entry(call).or_default().push_back((due, lease, reply));
-                    self.ready.push((due, call));
-                }
-                None => lost.push(lease),
+            let (ticket, call) = self.asking.remove(&lease).map_or((u64::MAX, None), |(ticket, call)| (ticket, Some(call)));
+            grants.push((ticket, call, lease, reply));
+        }
+        let earlier = grants.iter().take_while(|(ticket, ..)| *ticket < own).count();
+        for (at, (_, waiter, lease, granted)) in grants.iter().enumerate() {
+            if at == earlier {
+                self.log.record(self.now, &Record::Applied { call, op, reply: &reply });
+            }
+            self.log.record(self.now, &Record::Granted { lease: *lease, reply: granted });
+            if let Some(call) = *waiter {
+                let due = self.now.after(self.latency());
+                self.mail.entry(call).or_default().push_back((due, *lease, granted.clone()));
+                self.ready.push((due, call));
             }
         }
-        if matches!(op, Op::Reserve(_)) {
-            applied(&mut self.log, self.now);
+        if earlier == grants.len() {
+            self.log.record(self.now, &Record::Applied { call, op, reply: &reply });
         }
         // Nobody waits under that name any more: the place goes to the next.
-        for lease in lost {
-            self.apply(call, &Op::Leave { lease });
+        for (_, _, lease, _) in grants.iter().filter(|(_, call, ..)| call.is_none()) {
+            self.apply(call, &Op::Leave { lease: *lease });
         }
         let views: Vec<TargetView<'_>> = self.pool.views(self.now).collect();
         self.log.look(self.now, &views, self.pool.waiting());
@@ -155,6 +167,11 @@ impl Shared {
     }
 }
 
+/// Whether a call that is refused so may stand in line.
+fn queues(why: Refusal) -> bool {
+    matches!(why, Refusal::Paced | Refusal::Full | Refusal::Resting)
+}
+
 /// The adapter of one call.
 #[derive(Debug)]
 pub struct SimHost {
@@ -177,6 +194,18 @@ impl SimHost {
     /// The adapter of call number `call`.
     pub fn new(shared: Rc<RefCell<Shared>>, call: u32, ask: Ask, route: Arc<Route>) -> SimHost {
         SimHost { shared, call, ask, route, phase: Phase::Asking, live: None, sleeps_until: Time::NEVER }
+    }
+
+    /// Breaks an exchange that would never end.
+    pub fn break_endless(&mut self) {
+        let shared = self.shared.borrow();
+        let exchange = self.live.as_ref().map(|(attempt, _)| exchange_of(self.call, *attempt));
+        if exchange.is_some_and(|exchange| shared.sites.iter().any(|site| site.is_endless(exchange)))
+            && let Some((_, steps)) = &mut self.live
+        {
+            steps.clear();
+            steps.push_back((shared.now, Step::Fault(Fault::Reset)));
+        }
     }
 
     /// When there is something to hear, or the call wants to be ticked.
@@ -222,7 +251,7 @@ impl Host for SimHost {
         let script = site.answer(arrival, &mut shared.accounts[site.account], &mut stream);
         let mut chunks = Stream::new(shared.seed, Concern::Chunks, u64::from(self.call), u64::from(attempt.0));
         let (mut steps, mut truth) = script.play(shared.now, shared.chunking, &mut chunks);
-        site.guard(shared.now, &mut steps, &mut truth);
+        site.guard(shared.now, self.ask.format, &mut steps, &mut truth);
         site.open_exchange(exchange, truth.closes);
         shared.log.record(shared.now, &Record::Sent { call: self.call, attempt, choice, truth: &truth });
         self.live = Some((attempt, steps));

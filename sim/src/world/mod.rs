@@ -410,7 +410,13 @@ impl World {
 
     fn heal(&mut self) {
         self.note(&Record::Healed);
+        for slot in self.calls.values_mut() {
+            slot.drive.host_mut().break_endless();
+        }
+        let calls: Vec<u32> = self.calls.keys().copied().collect();
         let mut shared = self.shared.borrow_mut();
+        let now = shared.now;
+        shared.ready.extend(calls.into_iter().map(|call| (now, call)));
         shared.episodes.clear();
         shared.sites.iter_mut().for_each(site::Site::heal);
         shared.accounts.iter_mut().for_each(|account| account.limit = 0);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use surefoot_core::event::{Fault, Head};
 use surefoot_core::outcome::Outcome;
 use surefoot_core::time::{Span, Time};
+use surefoot_core::wire::Format;
 
 use super::episode::{Address, Episode};
 use super::script::{EPOCH_MS, Fate, Script, Step, Truth};
@@ -126,6 +127,11 @@ impl Site {
         self.open.len()
     }
 
+    /// Whether a request that is under way never ends by itself.
+    pub fn is_endless(&self, exchange: u64) -> bool {
+        self.open.iter().any(|(open, ends)| *open == exchange && *ends == Time::NEVER)
+    }
+
     /// A connection was dropped, or its end was reached.
     pub fn drop_exchange(&mut self, exchange: u64) {
         self.open.retain(|(open, _)| *open != exchange);
@@ -172,7 +178,7 @@ impl Site {
     }
 
     /// Lets the watchdog end what takes too long.
-    pub fn guard(&self, start: Time, steps: &mut VecDeque<(Time, Step)>, truth: &mut Truth) {
+    pub fn guard(&self, start: Time, format: Format, steps: &mut VecDeque<(Time, Step)>, truth: &mut Truth) {
         let deadline = start.after(self.watchdog.0);
         if self.watchdog.0.is_zero() || truth.closes <= deadline {
             return;
@@ -193,9 +199,16 @@ impl Site {
         let sent: usize = steps.iter().map(|(_, step)| if let Step::Chunk(bytes) = step { bytes.len() } else { 0 }).sum();
         let content = truth.ends.iter().any(|(end, part)| *end <= sent && *part == Part::Content);
         let committed = matches!(truth.fate, Fate::Good | Fate::Breaks(_)) && content;
+        // A finish reason for every choice is the end of a chat stream, `[DONE]` or not (M5).
+        let end = if format == Format::Chat { Part::Finish } else { Part::Last };
+        let finished = truth.ends.iter().rfind(|(_, part)| *part == end).is_some_and(|(end, _)| *end <= sent);
         steps.push_back((deadline, Step::Fault(Fault::Reset)));
+        truth.body.truncate(sent);
+        truth.ends.retain(|(end, _)| *end <= sent);
+        truth.overload &= truth.status.is_some_and(|status| status >= 400);
         truth.fate = match truth.fate {
             Fate::Fails(outcome) if truth.status.is_some_and(|status| status >= 400) => Fate::Fails(outcome),
+            fate @ (Fate::Good | Fate::Empty) if finished => fate,
             _ if committed => Fate::Breaks(Outcome::Transient),
             _ => Fate::Fails(Outcome::Transient),
         };

@@ -297,7 +297,8 @@ impl Telling<'_> {
         let last_content = pieces.iter().rposition(|piece| piece.part == Part::Content).unwrap_or(0);
         // Somewhere behind the first content and before any end.
         let middle = self.stream.range(first_content as u64 + 1, last_content as u64 + 1) as usize;
-        let early = self.stream.below(first_content as u64 + 1) as usize;
+        // Nothing stands before a byte order mark.
+        let early = self.stream.range(u64::from(style.bom), (first_content as u64).max(u64::from(style.bom))) as usize;
         match trouble {
             Trouble::ResetAfterHead => {
                 let mut script = self.event_stream(trouble, Vec::new(), Fate::Fails(Transient));
@@ -454,6 +455,7 @@ impl Telling<'_> {
         let body = speech::whole(&ask, &answer);
         let half = body.len() / 2;
         let empty_matters = matches!(ask.format, Format::Chat | Format::Messages);
+        let mut overload = false;
         let (bytes, fate, close) = match trouble {
             Trouble::ResetAfterHead => (Vec::new(), fails_below(looked_at), Close::Fault(Fault::Reset)),
             Trouble::ResetBeforeContent | Trouble::ResetAfterContent => {
@@ -469,6 +471,8 @@ impl Telling<'_> {
             }
             Trouble::ErrorBeforeContent | Trouble::ErrorAfterContent | Trouble::ErrorBehind200 => {
                 let text = speech::error_text(ask.format, 503, "overloaded_error", "server_is_overloaded", "busy");
+                // Anthropic's word for it is a status of its own (M4), and overload (G14).
+                overload = looked_at && matches!(ask.format, Format::Messages | Format::CountTokens);
                 (text.into_bytes(), fails(Transient), Close::Clean)
             }
             Trouble::MalformedBeforeContent | Trouble::MalformedAfterContent => {
@@ -505,6 +509,7 @@ impl Telling<'_> {
         let pieces = if bytes.is_empty() { Vec::new() } else { vec![Piece { bytes, part: Part::Content }] };
         let mut script = self.tell(trouble, content_type, pieces, fate);
         script.close = close;
+        script.overload = overload;
         if trouble == Trouble::SlowFirstByte {
             script.opens_after = Span(script.opens_after.0 + self.stream.range(500_000, 15_000_000));
         }
