@@ -114,7 +114,7 @@ impl Pool {
 
     /// Executes a command. Time never goes back: an earlier `now` counts as the latest one known.
     ///
-    /// It may grant places to others who wait: take them with [`Pool::pop_granted`] before the next command.
+    /// It may have news for others who wait: take it with [`Pool::pop_granted`] before the next command.
     pub fn apply(&mut self, now: Time, op: &Op) -> Reply {
         self.now = self.now.max(now);
         self.expire();
@@ -145,7 +145,8 @@ impl Pool {
         }
     }
 
-    /// A place that was granted to somebody in line: his lease and the [`Reply::Granted`] he waits for.
+    /// News for somebody in line: his lease and the [`Reply::Granted`] that he waits for, or the [`Reply::Refused`] that
+    /// ends his waiting because what he waited for will not come: its breaker opened, its rest became too long (G7, G12).
     pub fn pop_granted(&mut self) -> Option<(LeaseId, Reply)> {
         self.outbox.pop_front()
     }
@@ -221,6 +222,8 @@ impl Pool {
     }
 
     fn reserve(&mut self, reserve: &Reserve) -> Reply {
+        // A refusal that was posted just now is overtaken by the answer to this question.
+        self.outbox.retain(|(lease, reply)| *lease != reserve.lease || matches!(reply, Reply::Granted { .. }));
         if let Some(grant) = self.grants.get(reserve.lease) {
             let again = Reply::Granted { choice: grant.choice, probe: grant.probe, change: None };
             let posted = self.outbox.iter().position(|(lease, _)| *lease == reserve.lease);
@@ -401,7 +404,7 @@ impl Pool {
         }
     }
 
-    /// Asks for one waiter; the grant, if there is one.
+    /// Asks for one waiter; what ends his waiting, if anything does.
     fn ask(&mut self, at: usize, ticket: u64, lease: LeaseId) -> Option<Reply> {
         let request = self.line.lend(at);
         let roster = request.roster.as_deref().map_or(0, |roster| core::ptr::from_ref(roster).addr());
@@ -423,6 +426,8 @@ impl Pool {
         };
         self.line.give_back(at, request);
         match reply {
+            // Nothing is left that a wait would cure: nobody would ever ask for him again.
+            Reply::Refused { why, after: None, .. } if !matches!(why, Refusal::Paced | Refusal::Full) => Some(reply),
             Reply::Refused { after, .. } => {
                 self.note_waiter(at, after);
                 if plain {
@@ -432,5 +437,54 @@ impl Pool {
             }
             granted => Some(granted),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{Entry, Roster, SourceSpec, TargetSpec};
+    use alloc::sync::Arc;
+    use alloc::vec;
+
+    /// G7: who waits for a place at a target whose breaker opens meanwhile hears of it, as a newcomer would.
+    #[test]
+    fn a_breaker_that_opens_ends_the_waiting_for_its_target() {
+        let mut settings = Settings::default();
+        settings.breaker.fail_threshold = 1;
+        let mut pool = Pool::new(settings);
+        let source = SourceSpec { name: "p/k", account: "p/k", max_concurrency: 1, rpm: 0, tpm: 0 };
+        let (target, _) = pool.register(&TargetSpec { name: "p/k/m", provider: "p", model: "m", source });
+        let entries = vec![Entry { target, tier: 0 }];
+        let roster = Arc::new(Roster { id: 0, strategy: Strategy::Priority, entries });
+        let reserve = |lease| {
+            Op::Reserve(Reserve {
+                lease: LeaseId(lease),
+                roster: roster.clone(),
+                standing: vec![],
+                sticky: 1,
+                draw: 0,
+                tokens: 0,
+                wait_until: Time::NEVER,
+                ttl: Span::from_secs(150),
+                queue: true,
+            })
+        };
+        let now = Time::from_millis(1);
+        assert!(matches!(pool.apply(now, &reserve(1)), Reply::Granted { .. }));
+        assert!(matches!(pool.apply(now, &reserve(2)), Reply::Refused { why: Refusal::Paced, .. }));
+        let failed = |lease| {
+            let (lease, outcome) = (LeaseId(lease), Outcome::Transient);
+            Op::Settle(Settle { lease, outcome, slow: false, rest: None, overload: false, tokens: None })
+        };
+        // By the source's own concurrency two failures in a row open (G1).
+        pool.apply(now, &failed(1));
+        let granted = pool.pop_granted();
+        assert!(matches!(granted, Some((LeaseId(2), Reply::Granted { .. }))), "{granted:?}");
+        assert!(matches!(pool.apply(now, &reserve(3)), Reply::Refused { why: Refusal::Paced, .. }));
+        pool.apply(now, &failed(2));
+        let told = pool.pop_granted();
+        assert!(matches!(told, Some((LeaseId(3), Reply::Refused { why: Refusal::Breaker, .. }))), "{told:?}");
+        assert_eq!(pool.waiting(), 0);
     }
 }

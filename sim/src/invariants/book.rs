@@ -270,6 +270,7 @@ impl Book {
             Reply::Granted { choice, probe, change } => {
                 self.granted(now, call, &reserve, choice.0, *probe, change.is_some())
             }
+            Reply::Refused { why, after, .. } => self.refused(now, &reserve, *why, *after),
             other => Err(("S4", format!("lease {lease} in line was answered by {other:?}"))),
         }
     }
