@@ -166,6 +166,7 @@ impl<H: Host> Drive<H> {
                 Action::Send { attempt, choice, why } => self.host.send(attempt, choice, why),
                 Action::Abort(attempt) => self.host.abort(attempt),
                 Action::Notice(notice) => self.host.notice(&notice),
+                Action::Judged(_) => {}
                 Action::Commit(commit) => return Ok(Step::Commit(commit)),
                 Action::Forward(bytes) => {
                     self.unflushed = true;

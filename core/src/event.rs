@@ -230,8 +230,47 @@ pub enum Action {
     Forward(Bytes),
     /// Something worth telling.
     Notice(Notice),
+    /// Nothing to do: what a text was found to say, for the trace. Only from a call that
+    /// [tells its verdicts](crate::call::Judge::Telling).
+    Judged(Judgement),
     /// The last action.
     Finish(End),
+}
+
+/// What a text was found to say: the decisions that an upstream's very words make.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Which success rule matched what is held, if any (F9).
+    SuccessRule(Option<Hit>),
+    /// Which stop rule an error fits, if any (F12).
+    StopRule(Option<Hit>),
+    /// Whether an error has the words of a `retry_on_errors` phrase (M6).
+    Phrase(bool),
+    /// Whether the answer is the JSON asked for (G17).
+    Structured(bool),
+    /// What an error's words mean (M4).
+    Error {
+        /// 400–599.
+        status: u16,
+        /// The key's credit is gone (G12).
+        quota_gone: bool,
+    },
+}
+
+/// A rule that matched.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Whether it is a rule of the provider's own.
+    pub own: bool,
+    /// Its place in its group, from 0.
+    pub place: u16,
+}
+
+impl Hit {
+    /// The rule at `place` of the global rules, or of the provider's own.
+    pub(crate) fn new(own: bool, place: usize) -> Hit {
+        Hit { own, place: u16::try_from(place).unwrap_or(u16::MAX) }
+    }
 }
 
 /// Why an attempt starts.

@@ -56,7 +56,7 @@
 //!             call.handle(now, Input::Flushed);
 //!         }
 //!         Output::Do(Action::Finish(end)) => break end,
-//!         Output::Do(Action::Commit(_) | Action::Abort(_) | Action::Notice(_)) => {}
+//!         Output::Do(Action::Commit(_) | Action::Abort(_) | Action::Notice(_) | Action::Judged(_)) => {}
 //!         Output::Wait(Some(wake)) => {
 //!             now = wake.at;
 //!             call.handle(now, Input::Tick);
@@ -82,6 +82,7 @@
 //! | [`wire`] | event streams, each protocol's events and bodies, errors in and out |
 //! | [`gateway`] | from a request's head and body to a plan or an answer; models, health |
 //! | [`drive`] | the action loop over a `Host` |
+//! | [`trace`] | what a call heard and did, a line each; redaction and replay |
 //! | [`time`], [`rng`], [`id`], [`outcome`] | the small change |
 //!
 //! Row ids such as F15 or G12 name rows of the project's contract; tests carry the same.
@@ -102,4 +103,5 @@ pub mod policy;
 pub mod pool;
 pub mod rng;
 pub mod time;
+pub mod trace;
 pub mod wire;

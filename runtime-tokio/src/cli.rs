@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config_file::Origin;
-use crate::{logging, mock, serve};
+use crate::{demo, logging, mock, serve};
 
 /// Good.
 const GOOD: u8 = 0;
@@ -31,6 +31,8 @@ enum Command {
     Check(ConfigArgument),
     /// Runs a provider that misbehaves to order
     Mock(mock::MockArgs),
+    /// Shows a gateway among providers that misbehave: no keys, no configuration
+    Demo(demo::DemoArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -53,6 +55,7 @@ pub fn run() -> ExitCode {
         Command::Serve(argument) => run_serve(argument.config.as_deref()),
         Command::Check(argument) => run_check(argument.config.as_deref()),
         Command::Mock(arguments) => run_mock(arguments),
+        Command::Demo(arguments) => run_demo(&arguments),
     };
     ExitCode::from(code)
 }
@@ -63,7 +66,7 @@ fn run_serve(file: Option<&Path>) -> u8 {
         Ok(config) => config,
         Err(rejected) => return complain(&rejected, MISUSED),
     };
-    logging::init();
+    logging::init("info");
     match runtime() {
         Ok(runtime) => match runtime.block_on(serve::serve(config, origin)) {
             Ok(()) => {
@@ -89,10 +92,23 @@ fn run_check(file: Option<&Path>) -> u8 {
 }
 
 fn run_mock(arguments: mock::MockArgs) -> u8 {
-    logging::init();
+    logging::init("info");
     match runtime() {
         Ok(runtime) => match runtime.block_on(mock::run(arguments)) {
             Ok(()) => GOOD,
+            Err(error) => complain(&error, MISUSED),
+        },
+        Err(error) => complain(&error, FAILED),
+    }
+}
+
+fn run_demo(arguments: &demo::DemoArgs) -> u8 {
+    // The show is on stdout; what a gateway logs among such providers would bury it.
+    logging::init("error");
+    match runtime() {
+        Ok(runtime) => match runtime.block_on(demo::run(arguments, std::io::stdout())) {
+            Ok(tally) if tally.failed() == 0 => GOOD,
+            Ok(_) => FAILED,
             Err(error) => complain(&error, MISUSED),
         },
         Err(error) => complain(&error, FAILED),

@@ -67,7 +67,9 @@ impl Origin {
     pub fn load(&self) -> Result<Config, Rejected> {
         let read = match self {
             Origin::Environment => defaults::from_environment(&environment).map_err(|found| shown(&found)),
-            Origin::File(path) => tree(path).and_then(|tree| config::read(&tree, &environment).map_err(|found| shown(&found))),
+            Origin::File(path) => {
+                tree(path).and_then(|tree| config::read(&tree, &environment).map_err(|found| shown(&found)))
+            }
         };
         read.map_err(|problems| Rejected { origin: self.clone(), problems })
     }
@@ -112,7 +114,9 @@ fn from_toml(text: &str) -> Result<Value, String> {
         // A doubled key is worth its name; other messages may quote what stands in the line.
         let name = error.span().and_then(|span| text.get(span)).filter(|name| is_bare_key(name));
         match (error.message(), name) {
-            ("duplicate key", Some(name)) => format!("line {line}, column {column}: the key `{name}` stands there twice"),
+            ("duplicate key", Some(name)) => {
+                format!("line {line}, column {column}: the key `{name}` stands there twice")
+            }
             (message, _) => format!("line {line}, column {column}: not valid TOML: {}", without_quotes(message)),
         }
     })?;

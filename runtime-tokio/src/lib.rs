@@ -4,7 +4,9 @@
 pub mod admin;
 pub mod cli;
 pub mod config_file;
+pub mod demo;
 mod logging;
 pub mod mock;
 pub mod serve;
+pub mod trace_file;
 pub mod upstream;

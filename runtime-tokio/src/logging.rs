@@ -1,19 +1,25 @@
 //! The log: structured events on stderr, as chosen by `RUST_LOG` (default `info`). Never a secret, never a body.
 
+use std::io::IsTerminal as _;
+
 use surefoot_core::event::{Notice, What};
 use surefoot_core::id::CallId;
 use surefoot_core::policy::Route;
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. Stdout stays free for the one line that scripts wait for.
-pub(crate) fn init() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+use crate::admin::metrics::{changed, target_name};
+
+/// Starts logging, at `default` where `RUST_LOG` says nothing. Stdout stays free for what scripts wait for.
+pub(crate) fn init(default: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    // Colours are for people: in a file or a pipe they are rubbish between the fields.
+    let ansi = std::io::stderr().is_terminal();
     // A second start in one process (tests, `demo`) keeps the first one's.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).try_init();
 }
 
-/// Logs one notice of a call (F18).
-pub(crate) fn notice(call: CallId, route: &Route, notice: &Notice) {
+/// Logs one notice of a call (F18); `request` is the id that the client was given.
+pub(crate) fn notice(call: CallId, request: &str, route: &Route, notice: &Notice) {
     let name = |choice| source_of(route, choice);
     let source = notice.choice.map_or("", name);
     let attempt = notice.attempt.map(|attempt| attempt.0);
@@ -23,7 +29,7 @@ pub(crate) fn notice(call: CallId, route: &Route, notice: &Notice) {
     macro_rules! tell {
         ($level:ident $(, $name:ident $(= $value:expr)?)*) => {
             tracing::$level!(
-                target: "surefoot::call", call = call.0, model = &*route.model, source, attempt, elapsed_ms,
+                target: "surefoot::call", call = call.0, request, model = &*route.model, source, attempt, elapsed_ms,
                 held_bytes = bytes, held_events = events $(, $name $(= $value)?)*, "{code}"
             )
         };
@@ -41,7 +47,8 @@ pub(crate) fn notice(call: CallId, route: &Route, notice: &Notice) {
         What::StreamIncomplete { reason } => tell!(warn, reason = reason.as_str()),
         What::ClientCancelled { cause } => tell!(info, cause = cause.as_str()),
         What::BreakerOpened(change) | What::BreakerClosed(change) | What::Probe(change) => {
-            tell!(warn, target_id = change.target.0, from = change.from.as_str(), to = change.to.as_str());
+            let breaker = changed(route, change).map(target_name);
+            tell!(warn, breaker, from = change.from.as_str(), to = change.to.as_str());
         }
         What::Paced { why, until } => tell!(info, why = why.as_str(), until_ms = until.as_millis()),
         What::EmptyResponse { reason } => tell!(warn, reason),

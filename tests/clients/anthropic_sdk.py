@@ -50,7 +50,7 @@ def messages_stream() -> None:
 
 @scenario
 def messages_stream_helper() -> None:
-    with client.messages.stream(model="claude", **HI, extra_headers=mock('chunk=byte,line=crlf,text="Grüße, 世界"')) as stream:
+    with client.messages.stream(model="claude-wire", **HI) as stream:
         assert "".join(stream.text_stream) == "Grüße, 世界"
         final = stream.get_final_message()
     assert final.stop_reason == "end_turn" and final.content[0].text == "Grüße, 世界"  # type: ignore[union-attr]

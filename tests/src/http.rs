@@ -40,8 +40,14 @@ impl Request {
         self
     }
 
-    /// Connects, sends, and reads the head of the answer.
-    pub fn send(&self, addr: &str) -> io::Result<Open> {
+    /// How long to wait for anything to come.
+    pub fn timeout(mut self, timeout: Duration) -> Request {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Connects and sends; what comes back is the caller's to read.
+    pub fn start(&self, addr: &str) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(self.timeout))?;
@@ -54,7 +60,12 @@ impl Request {
         let mut message = head.into_bytes();
         message.extend_from_slice(&self.body);
         (&stream).write_all(&message)?;
-        Open::read_head(BufReader::new(stream))
+        Ok(stream)
+    }
+
+    /// Connects, sends, and reads the head of the answer.
+    pub fn send(&self, addr: &str) -> io::Result<Open> {
+        Open::read_head(BufReader::new(self.start(addr)?))
     }
 
     /// The whole answer.

@@ -78,11 +78,9 @@ impl Call {
                 self.timers.set(timer, self.now.after(span));
             }
         };
-        if self.plan.stream || self.plan.format == Format::Raw {
+        if self.plan.stream {
             set(Timer::FirstByte, timeouts.first_byte);
-            if self.plan.format != Format::Raw {
-                set(Timer::FirstContent, timeouts.first_content);
-            }
+            set(Timer::FirstContent, timeouts.first_content);
         } else {
             set(Timer::Total, timeouts.total);
         }
@@ -94,7 +92,7 @@ impl Call {
 
     /// Silence counts from the last byte, and only while the client takes what there is (M5).
     pub(super) fn restart_idle(&mut self) {
-        let talks = self.live.as_ref().is_some_and(|live| live.first_byte);
+        let talks = self.live.as_ref().is_some_and(|live| live.first_byte || self.plan.format == Format::Raw);
         if let Some(idle) = self.timeouts().and_then(|timeouts| timeouts.idle.limit())
             && talks
             && self.is_stream_like()
@@ -130,16 +128,17 @@ impl Call {
         self.phase = Phase::ErrorBody;
         self.timers.clear(Timer::FirstContent);
         // An error's body is a whole one, whatever was asked for: without this a trickling one would never end.
-        if let Some(total) = self.timeouts().and_then(|timeouts| timeouts.total.limit())
-            && !self.timers.is_set(Timer::Total)
-        {
-            self.timers.set(Timer::Total, self.now.after(total));
-        }
+        self.bound_as_a_whole();
     }
 
     fn commit_on_head(&mut self) {
         let Some((attempt, choice)) = self.live.as_ref().map(|live| (live.no, live.choice)) else { return };
         self.phase = Phase::Passing;
+        if self.plan.format == Format::Raw {
+            // Nobody knows whether it is a stream: up to its head it is bounded as a whole, from there on by silence.
+            self.timers.clear(Timer::Total);
+            self.restart_idle();
+        }
         self.commit(attempt, choice, CommitReason::Head, Shape::AsSent, None);
     }
 
@@ -185,12 +184,9 @@ impl Call {
         let content_type = live.head.as_ref().and_then(|head| header(&head.headers, "content-type"));
         let first = self.window.joined(self.window.len().min(512));
         match sniff(content_type, &first, end) {
-            Sniffed::Undecided => {
-                if self.window.len() >= 512 {
-                    live.foreign = Some(Sniffed::Text);
-                    self.phase = Phase::Body;
-                }
-            }
+            // So many bytes of nothing that an answer could begin with.
+            Sniffed::Undecided if self.window.len() >= 512 => self.expect_whole_body(Sniffed::Text),
+            Sniffed::Undecided => {}
             Sniffed::EventStream => {
                 live.reader = Some(Box::new(StreamReader::new(self.plan.format)));
                 self.phase = Phase::Window;
@@ -201,13 +197,24 @@ impl Call {
                     }
                 }
             }
-            foreign @ (Sniffed::Json | Sniffed::Text) => {
-                live.foreign = Some(foreign);
-                self.phase = Phase::Body;
-                if let Some(total) = self.timeouts().and_then(|timeouts| timeouts.total.limit()) {
-                    self.timers.set(Timer::Total, self.now.after(total));
-                }
-            }
+            foreign @ (Sniffed::Json | Sniffed::Text) => self.expect_whole_body(foreign),
+        }
+    }
+
+    /// A stream was asked for and something else comes: it is collected, and bounded as a whole.
+    fn expect_whole_body(&mut self, foreign: Sniffed) {
+        if let Some(live) = self.live.as_mut() {
+            live.foreign = Some(foreign);
+        }
+        self.phase = Phase::Body;
+        self.bound_as_a_whole();
+    }
+
+    fn bound_as_a_whole(&mut self) {
+        if let Some(total) = self.timeouts().and_then(|timeouts| timeouts.total.limit())
+            && !self.timers.is_set(Timer::Total)
+        {
+            self.timers.set(Timer::Total, self.now.after(total));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The status table of M6: what each failure cures, costs and ends as.
 
 use crate::outcome::Outcome;
+use crate::wire::ErrorFact;
 
 /// What follows from an upstream's status, real or derived from an error object (M4).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -30,9 +31,10 @@ pub(crate) fn classify(status: u16) -> Class {
     Class { outcome, retry, transfer, status }
 }
 
-/// Whether the status speaks of overload or rate limiting: the pace is cut (G14).
-pub(crate) const fn is_overload(status: u16) -> bool {
-    matches!(status, 429 | 529)
+/// Whether an error speaks of overload or rate limiting, by its status or its words: the pace is cut (G14).
+pub(crate) fn is_overload(fact: &ErrorFact) -> bool {
+    let says = |word: &str| word.to_ascii_lowercase().contains("overload");
+    matches!(fact.status, 429 | 529) || says(&fact.kind) || says(&fact.code)
 }
 
 #[cfg(test)]
@@ -62,5 +64,21 @@ mod tests {
             .unwrap();
         }
         insta::assert_snapshot!(table);
+    }
+
+    /// G14: an overload told in a stream cuts the pace like a 529, though its status is derived.
+    #[test]
+    fn overload_is_told_by_status_or_by_words() {
+        let fact = |status, kind: &str, code: &str| ErrorFact {
+            status,
+            kind: kind.into(),
+            code: code.into(),
+            ..ErrorFact::default()
+        };
+        assert!(is_overload(&fact(529, "", "")) && is_overload(&fact(429, "", "")));
+        assert!(
+            is_overload(&fact(503, "overloaded_error", "")) && is_overload(&fact(503, "x", "server_is_overloaded"))
+        );
+        assert!(!is_overload(&fact(503, "server_error", "")));
     }
 }

@@ -49,7 +49,7 @@ impl Call {
             Cause::Stalled => self.notice(What::Stalled),
             _ => {}
         }
-        match self.fallback.take().filter(|_| cause != Cause::Rejected) {
+        match self.fallback.take() {
             Some(fallback) => self.deliver(*fallback),
             None => {
                 let answer = self.last_word(cause);
@@ -60,8 +60,9 @@ impl Call {
 
     /// Nothing better came: the answer kept back is the answer (M3, G17).
     fn deliver(&mut self, fallback: Fallback) {
-        let Fallback { attempt, choice, shape, length, bytes } = fallback;
+        let Fallback { attempt, choice, shape, length, bytes, held } = fallback;
         self.window = bytes;
+        self.bridged = Some(held);
         self.window.mark_all();
         self.commit(attempt, choice, CommitReason::End, shape, length);
         self.finish(End::Complete);

@@ -6,7 +6,7 @@ use alloc::string::String;
 
 use bytes::Bytes;
 
-use crate::event::{Fault, Reason, What};
+use crate::event::{Fault, Hit, Judgement, Reason, What};
 use crate::id::{AttemptNo, Choice};
 use crate::outcome::Outcome;
 use crate::pool::{Rest, RestScope};
@@ -86,14 +86,14 @@ impl Failure {
     /// An error status that was passed through as it came (M7): delivered, and no less a failure of its source.
     pub(super) fn passed(status: u16) -> Option<Failure> {
         let mut failure = Failure::own(Reason::Status, classify(status), "");
-        failure.overload = is_overload(status);
+        failure.overload = is_overload(&ErrorFact { status, ..ErrorFact::default() });
         (!(200..300).contains(&status)).then_some(failure)
     }
 
     pub(super) fn error_object(fact: ErrorFact) -> Failure {
         let class = Call::error_class(&fact);
         let mut failure = Failure::own(Reason::ErrorObject, class, "");
-        failure.overload = is_overload(fact.status);
+        failure.overload = is_overload(&fact);
         failure.fact = Some(fact);
         failure
     }
@@ -204,7 +204,8 @@ impl Call {
     pub(super) fn fail_with_status(&mut self) {
         let status = self.live.as_ref().map_or(0, |live| live.status());
         let body = self.window.all();
-        self.fail(Failure::status(error::from_body(status, &body), body));
+        let fact = self.judged_error(error::from_body(status, &body));
+        self.fail(Failure::status(fact, body));
     }
 
     /// The live attempt failed: settle it, and go on or end.
@@ -240,9 +241,10 @@ impl Call {
     }
 
     /// The rules in their order (F8); true when the call ends here. Success rules have had their turn before.
-    fn apply_rules(&self, failure: &mut Failure) -> bool {
+    fn apply_rules(&mut self, failure: &mut Failure) -> bool {
         let Some(live) = self.live.as_ref() else { return true };
-        let provider = &self.candidate(live.choice).provider;
+        let choice = live.choice;
+        let provider = self.candidate(choice).provider.clone();
         if failure.reason == Reason::NotStructured {
             return false;
         }
@@ -253,22 +255,57 @@ impl Call {
             return true;
         }
         let Some(fact) = &failure.fact else { return !(failure.retry || failure.transfer) };
-        let text = match &failure.body {
-            Some(body) => String::from_utf8_lossy(body).into_owned(),
-            None if live.reader.is_some() => haystack::of_stream(&self.window.joined(self.held_to)),
-            None => haystack::of_body(&self.window.all()),
-        };
-        let stops = self.policy().rules.stop_match(fact.status, &text).is_some()
-            || provider.stop_status_codes.contains(&fact.status)
-            || provider.rules.stop_match(fact.status, &text).is_some();
-        if stops {
+        if provider.stop_status_codes.contains(&fact.status) || self.fits_stop_rule(choice, fact, failure.body.as_ref())
+        {
             return true;
         }
-        let named = |phrase: &crate::policy::Phrase| phrase.matches(fact.status, &fact.code, &fact.message);
-        if provider.continue_status_codes.contains(&fact.status) || provider.retry_on_errors.iter().any(named) {
+        if provider.continue_status_codes.contains(&fact.status) || self.has_phrase(choice, fact) {
             failure.transfer = true;
         }
         !(failure.retry || failure.transfer)
+    }
+
+    /// Whether a stop rule fits the error, a global one or one of the provider's own (F12).
+    fn fits_stop_rule(&mut self, choice: Choice, fact: &ErrorFact, body: Option<&Bytes>) -> bool {
+        if self.policy().rules.stop.is_empty() && self.candidate(choice).provider.rules.stop.is_empty() {
+            return false;
+        }
+        let ask = |call: &Call| {
+            let is_stream = call.live.as_ref().is_some_and(|live| live.reader.is_some());
+            let text = match body {
+                Some(body) => String::from_utf8_lossy(body).into_owned(),
+                // The error's own event: what its openers echo of the request is not the upstream's word on it.
+                None if is_stream => {
+                    let held = call.window.joined(call.held_to);
+                    let from = usize::try_from(call.event_from).unwrap_or(usize::MAX).min(held.len());
+                    haystack::of_stream(&held[from..])
+                }
+                None => haystack::of_body(&call.window.all()),
+            };
+            let global = call.policy().rules.stop_match(fact.status, &text).map(|place| Hit::new(false, place));
+            let own = || call.candidate(choice).provider.rules.stop_match(fact.status, &text);
+            global.or_else(|| own().map(|place| Hit::new(true, place)))
+        };
+        let hit = self.judged(ask, Judgement::StopRule, |judgement| match judgement {
+            Judgement::StopRule(hit) => Some(hit),
+            _ => None,
+        });
+        hit.is_some()
+    }
+
+    /// Whether the error has the words of one of the provider's `retry_on_errors` phrases (M6).
+    fn has_phrase(&mut self, choice: Choice, fact: &ErrorFact) -> bool {
+        if self.candidate(choice).provider.retry_on_errors.is_empty() {
+            return false;
+        }
+        let ask = |call: &Call| {
+            let mut phrases = call.candidate(choice).provider.retry_on_errors.iter();
+            phrases.any(|phrase| phrase.matches(fact.status, &fact.code, &fact.message))
+        };
+        self.judged(ask, Judgement::Phrase, |judgement| match judgement {
+            Judgement::Phrase(named) => Some(named),
+            _ => None,
+        })
     }
 
     /// What the call's own experience says of the candidate from now on (F2, G10, G11).

@@ -19,6 +19,7 @@ mod budget;
 mod classify;
 mod ending;
 mod failure;
+mod judge;
 mod mask;
 mod stream;
 mod timers;
@@ -48,6 +49,8 @@ use budget::Budgets;
 use failure::{Genuine, Own, Tally};
 use timers::Timers;
 use window::Window;
+
+pub use judge::Judge;
 
 /// Where a call stands.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +107,8 @@ struct Fallback {
     shape: crate::event::Shape,
     length: Option<u64>,
     bytes: Window,
+    /// What the upstream had sent for it.
+    held: u64,
 }
 
 /// One request as a state machine. See the [crate's contract](crate) for how it is driven.
@@ -128,9 +133,12 @@ pub struct Call {
     budgets: Budgets,
     live: Option<Box<Attempt>>,
     window: Window,
+    /// Bytes that were held when the window became the stream that they stand for (F15).
+    bridged: Option<u64>,
+    judge: Judge,
     /// A forwarded piece that the client has not taken yet.
     blocked: bool,
-    /// What follows the window's bytes: the `stream_incomplete` event, or a line end.
+    /// What follows the window's bytes: the `stream_incomplete` event, or a line feed.
     closing: Option<Bytes>,
     ending: Option<End>,
     fallback: Option<Box<Fallback>>,
@@ -150,8 +158,9 @@ pub struct Call {
     /// The candidate that is to be asked again for the JSON that it owes (G17).
     only: Option<Choice>,
     provider_limit_told: bool,
-    /// The end of the last whole event of the live stream.
+    /// The end of the last whole event of the live stream, and where that event began.
     held_to: u64,
+    event_from: u64,
     /// The live attempt's commit came later than `slow_call_seconds`.
     slow_commit: bool,
     tokens_used: Option<u32>,
@@ -191,6 +200,8 @@ impl Call {
             budgets: Budgets::default(),
             live: None,
             window: Window::default(),
+            bridged: None,
+            judge: Judge::Live,
             blocked: false,
             closing: None,
             ending: None,
@@ -208,6 +219,7 @@ impl Call {
             only: None,
             provider_limit_told: false,
             held_to: 0,
+            event_from: 0,
             slow_commit: false,
             tokens_used: None,
             late: 0,
@@ -224,6 +236,13 @@ impl Call {
     #[must_use]
     pub fn with_request_id(mut self, request_id: &str) -> Call {
         self.request_id = request_id.into();
+        self
+    }
+
+    /// Sets who judges the texts of the call.
+    #[must_use]
+    pub fn with_judge(mut self, judge: Judge) -> Call {
+        self.judge = judge;
         self
     }
 
@@ -363,7 +382,7 @@ impl Call {
             elapsed: self.now.since(self.started),
             attempt: live.map(|live| live.no),
             choice: live.map(|live| live.choice),
-            held_bytes: self.window.len(),
+            held_bytes: self.bridged.unwrap_or(self.window.len()),
             held_events: live.map_or(0, |live| live.held_events),
             what,
         };

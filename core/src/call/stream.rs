@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::event::{CommitReason, End, Fault, Incomplete, Reason, Shape, What};
+use crate::event::{CommitReason, End, Fault, Hit, Incomplete, Judgement, Reason, Shape, What};
 use crate::outcome::Outcome;
 use crate::wire::{self, ErrorFact, Event, Kind, haystack, header};
 
@@ -51,9 +51,12 @@ impl Call {
         let Some(live) = self.live.as_mut() else { return };
         live.held_events += 1;
         let held_events = live.held_events;
-        self.held_to = event.end;
+        self.event_from = core::mem::replace(&mut self.held_to, event.end);
         match event.kind {
-            Kind::Error(fact) => return self.fail(Failure::error_object(*fact)),
+            Kind::Error(fact) => {
+                let fact = self.judged_error(*fact);
+                return self.fail(Failure::error_object(fact));
+            }
             Kind::Malformed | Kind::Oversized => return self.fail(Failure::malformed()),
             Kind::EarlyDone => return self.fail_empty_stream(),
             Kind::Content => self.try_commit(CommitReason::Content),
@@ -96,16 +99,24 @@ impl Call {
     }
 
     /// Whether a success rule matches the whole of what is held (exactly 200 only). The text is made only for a rule.
-    pub(super) fn success_rule_matches(&self, text: impl FnOnce(&[u8]) -> alloc::string::String) -> bool {
+    pub(super) fn success_rule_matches(&mut self, text: impl FnOnce(&[u8]) -> alloc::string::String) -> bool {
         let Some(live) = self.live.as_ref().filter(|live| live.status() == 200) else { return false };
-        let global = &self.policy().rules;
-        let own = &self.candidate(live.choice).provider.rules;
-        if global.success.is_empty() && own.success.is_empty() {
+        let (choice, is_stream) = (live.choice, live.reader.is_some());
+        if self.policy().rules.success.is_empty() && self.candidate(choice).provider.rules.success.is_empty() {
             return false;
         }
-        let held = if live.reader.is_some() { self.window.joined(self.held_to) } else { self.window.all() };
-        let text = text(&held);
-        global.success_match(&text).or_else(|| own.success_match(&text)).is_some()
+        let ask = |call: &Call| {
+            let held = if is_stream { call.window.joined(call.held_to) } else { call.window.all() };
+            let text = text(&held);
+            let global = call.policy().rules.success_match(&text).map(|place| Hit::new(false, place));
+            let own = || call.candidate(choice).provider.rules.success_match(&text);
+            global.or_else(|| own().map(|place| Hit::new(true, place)))
+        };
+        let hit = self.judged(ask, Judgement::SuccessRule, |judgement| match judgement {
+            Judgement::SuccessRule(hit) => Some(hit),
+            _ => None,
+        });
+        hit.is_some()
     }
 
     fn on_committed_event(&mut self, event: Event) {
@@ -136,7 +147,8 @@ impl Call {
         self.window.mark_whole(end);
         self.window.drop_torn();
         self.give_last_line_feed();
-        let failure = Failure::error_object(fact.clone());
+        let fact = self.judged_error(fact.clone());
+        let failure = Failure::error_object(fact);
         let outcome = failure.outcome;
         self.settle(outcome, Reason::ErrorObject, Some(&failure));
         self.finish(End::UpstreamError(outcome));
@@ -164,14 +176,13 @@ impl Call {
 
     /// The stream is over, cleanly or not. Its last event counts without its blank line if it is complete (M5).
     pub(super) fn on_stream_end(&mut self, fault: Option<Fault>) {
-        let last = self.live.as_mut().and_then(|live| live.reader.as_mut()).and_then(|reader| reader.finish());
-        let closing = self.live.as_ref().and_then(|live| live.reader.as_ref()).map_or(&b""[..], |r| r.closing());
-        if let Some(event) = last {
+        let reader = self.live.as_mut().and_then(|live| live.reader.as_mut());
+        let last = reader.and_then(|reader| reader.finish().map(|event| (event, reader.closing())));
+        if let Some((mut event, closing)) = last {
+            // Its line ends are added as if the upstream had sent them: it may be delivered now, later or never.
+            self.window.push(Bytes::from_static(closing));
+            event.end += closing.len() as u64;
             self.on_event(event);
-            // An error that fails over took the stream with it; what was committed gets its line ends.
-            if self.window.len() > 0 || self.phase == Phase::Streaming {
-                self.closing = Some(Bytes::from_static(closing)).filter(|closing| !closing.is_empty());
-            }
         }
         match self.phase {
             Phase::Streaming if self.is_protocol_complete() => self.complete(),
@@ -227,11 +238,7 @@ impl Call {
         let sequence = live.reader.as_ref().map_or(0, |reader| reader.next_sequence());
         let provider = self.provider_name(live.choice);
         let told = wire::error::render_incomplete(self.plan.format, &provider, reason.as_str(), sequence);
-        self.closing = match self.closing.take() {
-            // The last event lacked its blank line: close it first.
-            Some(closing) => Some([&closing[..], &told[..]].concat().into()),
-            None => Some(told),
-        };
+        self.closing = Some(told);
         let (outcome, why) = match reason {
             Incomplete::Cut => (Outcome::Transient, Reason::Cut),
             Incomplete::Idle => (Outcome::Transient, Reason::IdleTimeout),

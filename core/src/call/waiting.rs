@@ -160,10 +160,14 @@ impl Call {
         let from = self.last_choice;
         let no = AttemptNo(u16::try_from(self.budgets.started()).unwrap_or(u16::MAX));
         self.budgets.start(&candidate, self.now);
+        if let Some(standing) = self.standing.get_mut(usize::from(choice.0)) {
+            standing.last_attempt = no.0.saturating_add(1);
+        }
         self.only = None;
         self.first_choice.get_or_insert(choice);
         self.last_choice = Some(choice);
         self.window = super::Window::default();
+        self.bridged = None;
         self.live = Some(alloc::boxed::Box::new(Attempt::new(no, choice, lease, probe, self.now)));
         self.phase = Phase::Opening;
         self.set_attempt_timers(&candidate.timeouts);

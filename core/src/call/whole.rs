@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::event::{CommitReason, End, Reason, Shape, What};
+use crate::event::{CommitReason, End, Judgement, Reason, Shape, What};
 use crate::id::{AttemptNo, Choice};
 use crate::outcome::Outcome;
 use crate::policy::EmptyCompletion;
@@ -20,7 +20,8 @@ impl Call {
         let is_text = self.live.as_ref().is_some_and(|live| live.foreign == Some(Sniffed::Text));
         let verdict = if is_text { Verdict::Unreadable } else { body::inspect(self.plan.format, &bytes) };
         if let Verdict::Error(fact) = verdict {
-            return self.fail(Failure::error_object(*fact));
+            let fact = self.judged_error(*fact);
+            return self.fail(Failure::error_object(fact));
         }
         if self.success_rule_matches(haystack::of_body) {
             return self.fail(Failure::success_rule());
@@ -61,6 +62,7 @@ impl Call {
             return Some((Shape::AsSent, Some(self.window.len())));
         }
         let frames = bridge::as_stream(self.plan.format, bytes, self.plan.include_usage)?;
+        self.bridged = Some(self.window.len());
         self.window = frames.into_iter().collect();
         self.mask_window();
         self.window.mark_all();
@@ -81,7 +83,7 @@ impl Call {
         let asks_again = self.plan.structured
             && !self.plan.stream
             && self.reasks < self.policy().structured_max_retries
-            && !body::is_structured_ok(self.plan.format, bytes);
+            && !self.is_structured_ok(bytes);
         let Some((shape, length)) = self.deliverable(bytes) else {
             return self.fail(Failure::empty_body());
         };
@@ -93,6 +95,18 @@ impl Call {
         self.commit(attempt, choice, CommitReason::Content, shape, length);
         self.settle(Outcome::Success, Reason::Good, None);
         self.finish(End::Complete);
+    }
+
+    /// Whether the answer is the JSON asked for (G17).
+    fn is_structured_ok(&mut self, bytes: &Bytes) -> bool {
+        self.judged(
+            |call| body::is_structured_ok(call.plan.format, bytes),
+            Judgement::Structured,
+            |judgement| match judgement {
+                Judgement::Structured(ok) => Some(ok),
+                _ => None,
+            },
+        )
     }
 
     /// No content and a plain stop; the window holds what could be delivered (M3).
@@ -115,7 +129,8 @@ impl Call {
 
     /// Keeps the window's answer for the case that nothing better comes.
     fn keep(&mut self, attempt: AttemptNo, choice: Choice, shape: Shape, length: Option<u64>) {
+        let held = self.bridged.take().unwrap_or(self.window.len());
         let bytes: Window = core::mem::take(&mut self.window);
-        self.fallback = Some(alloc::boxed::Box::new(Fallback { attempt, choice, shape, length, bytes }));
+        self.fallback = Some(alloc::boxed::Box::new(Fallback { attempt, choice, shape, length, bytes, held }));
     }
 }

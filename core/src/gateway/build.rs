@@ -86,12 +86,11 @@ pub fn pool_settings(config: &Config) -> Settings {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(config: &'a Arc<Config>, pool: &'a mut Pool) -> Builder<'a> {
-        let accounts = accounts(config);
         let providers = config.providers.iter().enumerate().map(|(place, provider)| Resolved {
             name: provider.name.as_str().into(),
             provider,
             policy: Arc::new(provider.policy()),
-            sources: sources(place, provider, &accounts),
+            sources: sources(place, provider),
         });
         Builder { config, providers: providers.collect(), pool, registered: Vec::new(), rosters: 0 }
     }
@@ -285,21 +284,22 @@ fn spoken() -> impl Iterator<Item = Format> {
     Format::ALL.into_iter().filter(|format| *format != Format::Raw)
 }
 
-/// The account of every key value without an account of its own: the name of the first key that has this value.
+/// The account of every key value of a provider without an account of its own: the name of the first key that has this
+/// value.
 ///
-/// Equal keys share one quota wherever they stand (G13), and the account's name goes where a key must never: to status
-/// pages and to a shared store. Every gateway with the same file comes to the same name.
-fn accounts(config: &Config) -> BTreeMap<&str, Arc<str>> {
+/// Equal keys of one provider share one quota, over its endpoints too (G13). Two providers are two vendors: that their
+/// keys read alike, as dummies do, means nothing; who means it names the `account`. The account's name goes where a key
+/// must never: to status pages and to a shared store. Every gateway with the same file comes to the same name.
+fn accounts(provider: &Provider) -> BTreeMap<&str, Arc<str>> {
     let mut accounts = BTreeMap::new();
-    for provider in &config.providers {
-        for key in provider.keys.iter().filter(|key| key.account.is_none()) {
-            accounts.entry(key.value.expose()).or_insert_with(|| format!("{}/{}", provider.name, key.name).into());
-        }
+    for key in provider.keys.iter().filter(|key| key.account.is_none()) {
+        accounts.entry(key.value.expose()).or_insert_with(|| format!("{}/{}", provider.name, key.name).into());
     }
     accounts
 }
 
-fn sources(place: usize, provider: &Provider, accounts: &BTreeMap<&str, Arc<str>>) -> Vec<Source> {
+fn sources(place: usize, provider: &Provider) -> Vec<Source> {
+    let accounts = accounts(provider);
     let small = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     let mut sources = Vec::new();
     for (number, endpoint) in provider.endpoints.iter().enumerate() {
@@ -374,21 +374,20 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_share_an_account_and_no_name_holds_a_key() {
+    fn equal_keys_of_a_provider_share_an_account_and_no_name_holds_a_key() {
         let config = fixture::config(&fixture::tree());
-        let accounts = accounts(&config);
         let named: Vec<Vec<(String, String)>> = config
             .providers
             .iter()
             .enumerate()
             .map(|(place, provider)| {
-                let sources = sources(place, provider, &accounts);
+                let sources = sources(place, provider);
                 sources.iter().map(|source| (source.name.to_string(), source.account.to_string())).collect()
             })
             .collect();
         let pair = |name: &str, account: &str| (name.to_string(), account.to_string());
         assert_eq!(named[0], [pair("u1/a", "u1/a"), pair("u1/b", "acme")]);
-        assert_eq!(named[1], [pair("u2/eu/a", "u1/a"), pair("u2/us/a", "u1/a")]);
+        assert_eq!(named[1], [pair("u2/eu/a", "u2/a"), pair("u2/us/a", "u2/a")]);
         assert_eq!(named[2], [pair("claude", "claude")]);
         assert!(!format!("{:?}", fixture::gateway(&fixture::tree())).contains("sk-u1"));
     }

@@ -312,3 +312,169 @@ impl Breaker {
         Some(BreakerChange { target, from, to })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+
+    const TARGET: TargetId = TargetId(0);
+    const HOLDER: LeaseId = LeaseId(1);
+    const OTHER: LeaseId = LeaseId(2);
+
+    fn settings() -> BreakerSettings {
+        BreakerSettings {
+            fail_threshold: 3,
+            min_calls: 6,
+            window: Span(100),
+            cooldown: Span(100),
+            max_cooldown: Span(350),
+            probe_ttl: Span(40),
+            ..BreakerSettings::default()
+        }
+    }
+
+    fn rules(settings: &BreakerSettings) -> Rules<'_> {
+        Rules { settings, concurrency: 0 }
+    }
+
+    fn record(breaker: &mut Breaker, now: u64, lease: LeaseId, evidence: Evidence) -> Option<BreakerChange> {
+        let epoch = breaker.epoch;
+        breaker.record(Time(now), TARGET, (lease, epoch), evidence, rules(&settings()))
+    }
+
+    fn fed(results: &str) -> Breaker {
+        let mut breaker = Breaker::default();
+        for (at, result) in results.chars().enumerate() {
+            let evidence = if result == 's' { Evidence::Success } else { Evidence::Failure };
+            record(&mut breaker, at as u64, HOLDER, evidence);
+        }
+        breaker
+    }
+
+    fn half_open(probe: bool) -> Breaker {
+        let mut breaker = fed("fff");
+        breaker.probe(TARGET, HOLDER, Time(1040));
+        if !probe {
+            record(&mut breaker, 1000, HOLDER, Evidence::Neutral);
+        }
+        breaker
+    }
+
+    fn fields(breaker: &Breaker) -> String {
+        let (samples, failed) = breaker.window.counts();
+        format!(
+            "{:<9} epoch {} until {:<4} probe {:<7} failures {} window {failed}/{samples} streak {} since {}",
+            breaker.state.as_str(),
+            breaker.epoch,
+            breaker.open_until.0,
+            breaker.probe.map_or(String::from("-"), |(lease, until)| format!("#{lease}@{}", until.0)),
+            breaker.failures,
+            breaker.reopen_streak,
+            breaker.closed_since.map_or(String::from("-"), |since| format!("{}", since.0)),
+        )
+    }
+
+    /// Every state × every event, at time 1000 unless the state is younger.
+    #[test]
+    fn the_transition_table() {
+        let reopened = || {
+            let mut breaker = half_open(true);
+            record(&mut breaker, 1000, HOLDER, Evidence::Failure);
+            breaker.probe(TARGET, HOLDER, Time(1200));
+            record(&mut breaker, 1150, HOLDER, Evidence::Success);
+            breaker
+        };
+        let states: [(&str, u64, Breaker); 11] = [
+            ("closed, new", 50, fed("")),
+            ("closed, one short of the threshold", 10, fed("sff")),
+            ("closed, one short of the rate", 10, fed("sfsff")),
+            ("closed, healthy window, in a streak", 10, fed("ssssssff")),
+            ("closed, reopened once, young", 1300, reopened()),
+            ("closed, reopened once, quiet for long", 1350, reopened()),
+            ("open", 50, fed("fff")),
+            ("open, time over", 102, fed("fff")),
+            ("half-open, probing", 1030, half_open(true)),
+            ("half-open, probe lost", 1040, half_open(true)),
+            ("half-open, free", 1040, half_open(false)),
+        ];
+        type Event = fn(&mut Breaker, u64) -> String;
+        let events: [(&str, Event); 10] = [
+            ("admission", |breaker, now| match breaker.admission(Time(now)) {
+                Admission::Probe => {
+                    breaker.probe(TARGET, OTHER, Time(now + 40));
+                    String::from("as the probe")
+                }
+                Admission::Free => String::from("free"),
+                Admission::Refused(until) => format!("not before {}", until.0),
+            }),
+            ("success", |breaker, now| change(record(breaker, now, HOLDER, Evidence::Success))),
+            ("failure", |breaker, now| change(record(breaker, now, HOLDER, Evidence::Failure))),
+            ("dead", |breaker, now| change(record(breaker, now, HOLDER, Evidence::Dead))),
+            ("neutral", |breaker, now| change(record(breaker, now, HOLDER, Evidence::Neutral))),
+            ("success of another", |breaker, now| change(record(breaker, now, OTHER, Evidence::Success))),
+            ("failure of another", |breaker, now| change(record(breaker, now, OTHER, Evidence::Failure))),
+            ("failure of another epoch", |breaker, now| {
+                let old = (HOLDER, breaker.epoch.wrapping_sub(1));
+                change(breaker.record(Time(now), TARGET, old, Evidence::Failure, rules(&settings())))
+            }),
+            ("grant unused", |breaker, now| {
+                breaker.unused(Time(now), HOLDER);
+                String::from("-")
+            }),
+            ("key dead elsewhere", |breaker, now| change(breaker.force_open(Time(now), TARGET, rules(&settings())))),
+        ];
+        let mut table = String::new();
+        for (name, now, state) in states {
+            table += &format!("{name} (at {now})\n  {:<26} {}\n", "", fields(&state));
+            for (event, happen) in &events {
+                let mut breaker = state.clone();
+                let said = happen(&mut breaker, now);
+                table += &format!(
+                    "  {event:<26} {}{said}\n",
+                    match breaker == state {
+                        true => String::from("unchanged | "),
+                        false => format!("{} | ", fields(&breaker)),
+                    }
+                );
+            }
+        }
+        insta::assert_snapshot!(table);
+    }
+
+    fn change(change: Option<BreakerChange>) -> String {
+        change.map_or(String::from("-"), |change| format!("{} → {}", change.from.as_str(), change.to.as_str()))
+    }
+
+    #[test]
+    fn the_window_rotates_by_halves_and_forgets_what_is_older() {
+        let mut window = Window::default();
+        window.add(Time(10), Span(100), true);
+        assert_eq!(window.at(Time(49), Span(100)).counts(), (1, 1));
+        window.add(Time(60), Span(100), false);
+        assert_eq!(window.at(Time(99), Span(100)).counts(), (2, 1));
+        assert_eq!(window.at(Time(100), Span(100)).counts(), (1, 0), "the older half is gone");
+        assert_eq!(window.at(Time(150), Span(100)).counts(), (0, 0));
+        assert_eq!(window.at(Time(10_000), Span::ZERO).counts(), (0, 0), "no length, no division by it");
+    }
+
+    #[test]
+    fn a_resized_window_keeps_its_samples() {
+        let mut breaker = fed("ssf");
+        breaker.window_resized();
+        let window = breaker.window.at(Time(123_456), Span(7));
+        assert_eq!(window.counts(), (3, 1));
+        assert_eq!(window.at(Time(123_466), Span(7)).counts(), (0, 0));
+    }
+
+    #[test]
+    fn numbers_at_their_ends_neither_wrap_nor_panic() {
+        let extreme = BreakerSettings { cooldown: Span::MAX, ..settings() };
+        let rules = Rules { settings: &extreme, concurrency: u32::MAX };
+        assert_eq!((rules.threshold(), rules.open_time(200)), (u32::MAX, Span::MAX));
+        let mut breaker = Breaker { failures: u32::MAX, reopen_streak: u32::MAX, ..half_open(true) };
+        breaker.record(Time::NEVER, TARGET, (HOLDER, breaker.epoch), Evidence::Failure, rules);
+        assert_eq!((breaker.state, breaker.open_until), (BreakerState::Open, Time::NEVER));
+    }
+}

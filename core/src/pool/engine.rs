@@ -114,7 +114,7 @@ impl Pool {
 
     /// Executes a command. Time never goes back: an earlier `now` counts as the latest one known.
     ///
-    /// It may have news for others who wait: take it with [`Pool::pop_granted`] before the next command.
+    /// It may grant places to others who wait: take them with [`Pool::pop_granted`] before the next command.
     pub fn apply(&mut self, now: Time, op: &Op) -> Reply {
         self.now = self.now.max(now);
         self.expire();
@@ -124,38 +124,35 @@ impl Pool {
                 self.reserve(reserve)
             }
             Op::Settle(settle) => {
-                let reply = self.settle(settle);
+                let told = self.take_settlement(settle).map(|op| self.gate_apply(&op));
                 self.serve_line();
-                reply
+                Reply::Settled { change: told.and_then(GateReply::change) }
             }
             Op::Renew { lease } => {
-                if let Some(grant) = self.grants.get(*lease) {
-                    let expires = self.now.after(grant.ttl);
-                    self.grants.renew(*lease, expires);
-                    self.gate_apply(&GateOp::Renew { lease: *lease });
-                }
+                let _ = self.take_renewal(*lease).map(|op| self.gate_apply(&op));
                 self.serve_line();
                 Reply::Done
             }
             Op::Leave { lease } => {
-                self.leave(*lease);
+                let _ = self.take_leave(*lease).map(|op| self.gate_apply(&op));
                 self.serve_line();
                 Reply::Done
             }
         }
     }
 
-    /// News for somebody in line: his lease and the [`Reply::Granted`] that he waits for, or the [`Reply::Refused`] that
-    /// ends his waiting because what he waited for will not come: its breaker opened, its rest became too long (G7, G12).
+    /// News for somebody in line: his lease and a [`Reply::Granted`], or a [`Reply::Refused`] when waiting on is no use any
+    /// more, because breakers opened meanwhile (G7). Either way he stands in line no longer.
     pub fn pop_granted(&mut self) -> Option<(LeaseId, Reply)> {
         self.outbox.pop_front()
     }
 
-    fn gate_apply(&mut self, op: &GateOp) -> GateReply {
+    pub(super) fn gate_apply(&mut self, op: &GateOp) -> GateReply {
         self.gate.apply(self.now, op, &mut self.verdicts)
     }
 
-    fn expire(&mut self) {
+    pub(super) fn expire(&mut self) {
+        self.gate.expire(self.now);
         while let Some((lease, grant)) = self.grants.pop_expired(self.now) {
             self.give_back(lease, grant);
         }
@@ -163,15 +160,16 @@ impl Pool {
 
     /// The bookkeeping of every end of a grant.
     fn give_back(&mut self, lease: LeaseId, grant: Grant) {
-        self.outbox.retain(|(granted, _)| *granted != lease);
+        self.unpost(lease);
         if let Some(target) = self.targets.get_mut(grant.target.0 as usize) {
             target.inflight = target.inflight.saturating_sub(1);
             self.freed.add(target.source);
         }
     }
 
-    fn settle(&mut self, settle: &Settle) -> Reply {
-        let Some(grant) = self.grants.remove(settle.lease) else { return Reply::Settled { change: None } };
+    /// Takes a settlement in; what the gate is to hear of it, unless the lease is unknown.
+    pub(super) fn take_settlement(&mut self, settle: &Settle) -> Option<GateOp> {
+        let grant = self.grants.remove(settle.lease)?;
         self.learn(grant.target, settle);
         self.give_back(settle.lease, grant);
         let evidence = match settle.outcome {
@@ -184,11 +182,7 @@ impl Pool {
                 Evidence::Neutral
             }
         };
-        let op = GateOp::Settle { lease: settle.lease, evidence, rest: settle.rest, tokens: settle.tokens };
-        match self.gate_apply(&op) {
-            GateReply::Settled { change } => Reply::Settled { change },
-            _ => Reply::Settled { change: None },
-        }
+        Some(GateOp::Settle { lease: settle.lease, evidence, rest: settle.rest, tokens: settle.tokens })
     }
 
     /// What the order half takes from an outcome (G3, G8, G14, G16). The attempt still counts as in flight.
@@ -212,45 +206,50 @@ impl Pool {
         }
     }
 
-    fn leave(&mut self, lease: LeaseId) {
+    /// Takes a departure in; what the gate is to hear of it.
+    pub(super) fn take_leave(&mut self, lease: LeaseId) -> Option<GateOp> {
+        self.unpost(lease);
         if let Some(grant) = self.grants.remove(lease) {
             self.give_back(lease, grant);
-            self.gate_apply(&GateOp::Release { lease });
-        } else if let Some(at) = self.line.position(lease) {
+            return Some(GateOp::Release { lease });
+        }
+        if let Some(at) = self.line.position(lease) {
             self.leave_line(at);
         }
+        None
+    }
+
+    /// Takes a sign of life in; what the gate is to hear of it.
+    pub(super) fn take_renewal(&mut self, lease: LeaseId) -> Option<GateOp> {
+        let expires = self.now.after(self.grants.get(lease)?.ttl);
+        self.grants.renew(lease, expires).then_some(GateOp::Renew { lease })
+    }
+
+    /// What a lease that is live already is told when it asks again.
+    pub(super) fn held(&mut self, lease: LeaseId) -> Option<Reply> {
+        let posted = self.unpost(lease);
+        let Grant { choice, probe, .. } = *self.grants.get(lease)?;
+        Some(posted.unwrap_or(Reply::Granted { choice, probe, change: None }))
+    }
+
+    /// Takes back news that was not fetched.
+    fn unpost(&mut self, lease: LeaseId) -> Option<Reply> {
+        let at = self.outbox.iter().position(|(posted, _)| *posted == lease)?;
+        self.outbox.remove(at).map(|(_, reply)| reply)
     }
 
     fn reserve(&mut self, reserve: &Reserve) -> Reply {
-        // A refusal that was posted just now is overtaken by the answer to this question.
-        self.outbox.retain(|(lease, reply)| *lease != reserve.lease || matches!(reply, Reply::Granted { .. }));
-        if let Some(grant) = self.grants.get(reserve.lease) {
-            let again = Reply::Granted { choice: grant.choice, probe: grant.probe, change: None };
-            let posted = self.outbox.iter().position(|(lease, _)| *lease == reserve.lease);
-            return posted.and_then(|at| self.outbox.remove(at)).map_or(again, |(_, reply)| reply);
+        if let Some(held) = self.held(reserve.lease) {
+            return held;
         }
         let position = self.line.position(reserve.lease);
         let (ticket, turn) = match position {
             Some(at) => (self.line.get(at).map_or(0, |waiter| waiter.ticket), self.line.turn(at)),
             None => (self.line.next_ticket(), self.turn(reserve)),
         };
-        let question = Question {
-            roster: &reserve.roster,
-            standing: &reserve.standing,
-            sticky: reserve.sticky,
-            draw: reserve.draw,
-            turn,
-        };
-        let admit = Admit {
-            lease: reserve.lease,
-            ttl: reserve.ttl,
-            tokens: reserve.tokens,
-            wait_until: reserve.wait_until,
-            ..Admit::default()
-        };
-        let reply = self.decide(ticket, question, admit);
+        let reply = self.decide(ticket, Question::of(reserve, turn), Admit::of(reserve));
         match reply {
-            Reply::Refused { why: Refusal::Paced | Refusal::Full | Refusal::Resting, after, .. } if reserve.queue => {
+            Reply::Refused { why, after, .. } if reserve.queue && line_helps(why, after) => {
                 let at = match position {
                     Some(at) => {
                         self.line.update(at, reserve);
@@ -273,7 +272,7 @@ impl Pool {
     }
 
     /// The turn of a call on its roster: its first question begins one further, the later ones stay there.
-    fn turn(&mut self, reserve: &Reserve) -> u32 {
+    pub(super) fn turn(&mut self, reserve: &Reserve) -> u32 {
         if reserve.roster.strategy != Strategy::RoundRobin {
             return 0;
         }
@@ -296,17 +295,33 @@ impl Pool {
     }
 
     /// Orders the candidates and asks the gate. On a grant the place is booked.
-    fn decide(&mut self, ticket: u64, question: Question<'_>, mut admit: Admit) -> Reply {
+    fn decide(&mut self, ticket: u64, question: Question<'_>, admit: Admit) -> Reply {
+        let room = core::mem::take(&mut self.candidates);
+        let op = GateOp::Admit(self.draft(ticket, question, admit, room));
+        let reply = self.gate_apply(&op);
+        let GateOp::Admit(admit) = op else { return self.refused(Refusal::Nothing, None, None) };
+        let reply = self.book(&admit, reply);
+        self.candidates = admit.candidates;
+        reply
+    }
+
+    /// The gate's question: the candidates in order, with all that the order half knows of them, written into `room`.
+    pub(super) fn draft(
+        &mut self,
+        ticket: u64,
+        question: Question<'_>,
+        admit: Admit,
+        mut room: Vec<Candidate>,
+    ) -> Admit {
         let targets = &self.targets;
         order::rank(&mut self.ranked, question, &self.settings.health, |target| {
             targets.get(target.0 as usize).map(|target| Load { health: target.health, inflight: target.inflight })
         });
-        admit.credible_ppm = self.settings.health.credible_ppm;
-        admit.candidates = core::mem::take(&mut self.candidates);
-        admit.candidates.clear();
-        for ranked in &self.ranked {
-            let target = &self.targets[ranked.target.0 as usize];
-            admit.candidates.push(Candidate {
+        room.clear();
+        room.extend(self.ranked.iter().map(|ranked| {
+            let target = &targets[ranked.target.0 as usize];
+            Candidate {
+                choice: Choice(ranked.choice),
                 target: ranked.target,
                 tier: ranked.tier,
                 fresh: order::is_fresh(&ranked.standing, question.sticky),
@@ -315,20 +330,21 @@ impl Pool {
                 behind: self.sources[target.source.0 as usize].token_line < ticket,
                 hold: ranked.hold,
                 not_before: ranked.standing.not_before,
-            });
-        }
-        let (lease, ttl) = (admit.lease, admit.ttl);
-        let op = GateOp::Admit(admit);
-        let reply = self.gate_apply(&op);
-        if let GateOp::Admit(admit) = op {
-            self.candidates = admit.candidates;
-        }
+            }
+        }));
+        Admit { credible_ppm: self.settings.health.credible_ppm, candidates: room, ..admit }
+    }
+
+    /// Books what the gate granted; its answer in the call's terms.
+    pub(super) fn book(&mut self, admit: &Admit, reply: GateReply) -> Reply {
         match reply {
-            GateReply::Admitted { index, probe, change } => match self.ranked.get(usize::from(index)).copied() {
-                Some(Ranked { choice, target, .. }) => {
-                    let choice = Choice(choice);
-                    self.targets[target.0 as usize].inflight += 1;
-                    self.grants.insert(lease, self.now.after(ttl), Grant { target, choice, probe, ttl });
+            GateReply::Admitted { index, probe, change } => match admit.candidates.get(usize::from(index)) {
+                Some(&Candidate { choice, target, .. }) => {
+                    if let Some(target) = self.targets.get_mut(target.0 as usize) {
+                        target.inflight += 1;
+                    }
+                    let grant = Grant { target, choice, probe, ttl: admit.ttl };
+                    self.grants.insert(admit.lease, self.now.after(admit.ttl), grant);
                     Reply::Granted { choice, probe, change }
                 }
                 None => self.refused(Refusal::Nothing, None, None),
@@ -338,7 +354,7 @@ impl Pool {
         }
     }
 
-    fn refused(&self, why: Refusal, after: Option<Time>, soonest: Option<Time>) -> Reply {
+    pub(super) fn refused(&self, why: Refusal, after: Option<Time>, soonest: Option<Time>) -> Reply {
         Reply::Refused { why, after, soonest, progress: self.progress.last() }
     }
 
@@ -371,21 +387,26 @@ impl Pool {
 
     /// Asks those in line who may be able to start, first come first served, and posts what they get.
     ///
-    /// Runs before every newcomer's own question, so nobody is overtaken. Every waiter is passed once.
+    /// Runs before every newcomer's own question, so nobody is overtaken. Every waiter is passed once at most.
     fn serve_line(&mut self) {
         if self.line.len() == 0 || (self.freed == Sources::NONE && self.now < self.line_due) {
             self.freed = Sources::NONE;
             return;
         }
-        self.line_due = Time::NEVER;
+        let due = core::mem::replace(&mut self.line_due, Time::NEVER);
         self.asked.clear();
-        let mut freed = core::mem::replace(&mut self.freed, Sources::NONE);
+        let mut freed = self.take_freed();
         let mut at = 0;
         while let Some(waiter) = self.line.get(at).copied() {
+            if freed == Sources::NONE && self.now < due {
+                // What was freed is taken, nobody's time has come: the rest of the line need not be looked at.
+                self.line_due = self.line_due.min(due);
+                break;
+            }
             if waiter.wait_until < self.now {
                 // Its call has given up, or will when it hears of the time.
                 self.leave_line(at);
-                freed = freed.with(core::mem::replace(&mut self.freed, Sources::NONE));
+                freed = freed.with(self.take_freed());
                 continue;
             }
             if !waiter.sources.meets(freed) && waiter.next > self.now {
@@ -396,7 +417,7 @@ impl Pool {
             match self.ask(at, waiter.ticket, waiter.lease) {
                 Some(reply) => {
                     self.leave_line(at);
-                    freed = freed.with(core::mem::replace(&mut self.freed, Sources::NONE));
+                    freed = self.with_room(freed).with(self.take_freed());
                     self.outbox.push_back((waiter.lease, reply));
                 }
                 None => at += 1,
@@ -404,7 +425,33 @@ impl Pool {
         }
     }
 
-    /// Asks for one waiter; what ends his waiting, if anything does.
+    fn take_freed(&mut self) -> Sources {
+        let freed = core::mem::replace(&mut self.freed, Sources::NONE);
+        self.with_room(freed)
+    }
+
+    /// Those of them that may have room: where the first in line took the one place, the others need not be asked.
+    /// With more sources than bits all stay, one that is full may share its bit with one that is not.
+    fn with_room(&self, mut freed: Sources) -> Sources {
+        if self.sources.len() > Sources::EXACT {
+            return freed;
+        }
+        for at in 0..self.sources.len() {
+            let id = SourceId(at as u32);
+            if freed.has(id) && !self.has_room(id) {
+                freed.remove(id);
+            }
+        }
+        freed
+    }
+
+    /// Whether anything could start at a source as far as its own concurrency and its targets' paces go.
+    fn has_room(&self, id: SourceId) -> bool {
+        let unpaced = |target: &Target| target.source == id && target.pace.allows(target.inflight, target.ceiling);
+        !self.gate.sources[id.0 as usize].is_full() && self.targets.iter().any(unpaced)
+    }
+
+    /// Asks for one waiter; what there is to tell him, if anything.
     fn ask(&mut self, at: usize, ticket: u64, lease: LeaseId) -> Option<Reply> {
         let request = self.line.lend(at);
         let roster = request.roster.as_deref().map_or(0, |roster| core::ptr::from_ref(roster).addr());
@@ -426,65 +473,24 @@ impl Pool {
         };
         self.line.give_back(at, request);
         match reply {
-            // Nothing is left that a wait would cure: nobody would ever ask for him again.
-            Reply::Refused { why, after: None, .. } if !matches!(why, Refusal::Paced | Refusal::Full) => Some(reply),
-            Reply::Refused { after, .. } => {
+            Reply::Refused { why, after, .. } if line_helps(why, after) => {
                 self.note_waiter(at, after);
                 if plain {
                     self.asked.push(Asked { roster, wait_until, next: after.unwrap_or(Time::NEVER) });
                 }
                 None
             }
-            granted => Some(granted),
+            told => Some(told),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pool::{Entry, Roster, SourceSpec, TargetSpec};
-    use alloc::sync::Arc;
-    use alloc::vec;
-
-    /// G7: who waits for a place at a target whose breaker opens meanwhile hears of it, as a newcomer would.
-    #[test]
-    fn a_breaker_that_opens_ends_the_waiting_for_its_target() {
-        let mut settings = Settings::default();
-        settings.breaker.fail_threshold = 1;
-        let mut pool = Pool::new(settings);
-        let source = SourceSpec { name: "p/k", account: "p/k", max_concurrency: 1, rpm: 0, tpm: 0 };
-        let (target, _) = pool.register(&TargetSpec { name: "p/k/m", provider: "p", model: "m", source });
-        let entries = vec![Entry { target, tier: 0 }];
-        let roster = Arc::new(Roster { id: 0, strategy: Strategy::Priority, entries });
-        let reserve = |lease| {
-            Op::Reserve(Reserve {
-                lease: LeaseId(lease),
-                roster: roster.clone(),
-                standing: vec![],
-                sticky: 1,
-                draw: 0,
-                tokens: 0,
-                wait_until: Time::NEVER,
-                ttl: Span::from_secs(150),
-                queue: true,
-            })
-        };
-        let now = Time::from_millis(1);
-        assert!(matches!(pool.apply(now, &reserve(1)), Reply::Granted { .. }));
-        assert!(matches!(pool.apply(now, &reserve(2)), Reply::Refused { why: Refusal::Paced, .. }));
-        let failed = |lease| {
-            let (lease, outcome) = (LeaseId(lease), Outcome::Transient);
-            Op::Settle(Settle { lease, outcome, slow: false, rest: None, overload: false, tokens: None })
-        };
-        // By the source's own concurrency two failures in a row open (G1).
-        pool.apply(now, &failed(1));
-        let granted = pool.pop_granted();
-        assert!(matches!(granted, Some((LeaseId(2), Reply::Granted { .. }))), "{granted:?}");
-        assert!(matches!(pool.apply(now, &reserve(3)), Reply::Refused { why: Refusal::Paced, .. }));
-        pool.apply(now, &failed(2));
-        let told = pool.pop_granted();
-        assert!(matches!(told, Some((LeaseId(3), Reply::Refused { why: Refusal::Breaker, .. }))), "{told:?}");
-        assert_eq!(pool.waiting(), 0);
+/// Whether standing in line may bring a place: one is missing, or a pushback ends in time. A breaker is not waited for
+/// (G7), and a backoff is the call's own business.
+pub(super) fn line_helps(why: Refusal, after: Option<Time>) -> bool {
+    match why {
+        Refusal::Paced | Refusal::Full => true,
+        Refusal::Resting => after.is_some(),
+        Refusal::Nothing | Refusal::Breaker | Refusal::Backoff | Refusal::StoreDown => false,
     }
 }

@@ -6,14 +6,15 @@
 
 use alloc::vec::Vec;
 
-use crate::id::{AccountId, LeaseId, SourceId, TargetId};
+use crate::id::{AccountId, Choice, LeaseId, SourceId, TargetId};
 use crate::time::{Span, Time};
 
 use super::breaker::{Admission, Breaker, Evidence, Rules};
 use super::lease::Leases;
 use super::limits::Bucket;
 use super::settings::BreakerSettings;
-use super::{BreakerChange, Refusal, Rest, RestScope};
+use super::walk::Walk;
+use super::{BreakerChange, Refusal, Reserve, Rest, RestScope};
 
 /// How a candidate that waits out its call's own backoff holds up the candidates behind it (G11).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +31,8 @@ pub enum Hold {
 /// A candidate as the order half sees it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
+    /// Its name in the call; the gate does not look at it.
+    pub choice: Choice,
     /// Whom.
     pub target: TargetId,
     /// Its tier.
@@ -123,6 +126,24 @@ pub enum GateReply {
     Done,
 }
 
+impl Admit {
+    /// The question of a reservation, still without candidates.
+    pub(super) fn of(reserve: &Reserve) -> Admit {
+        let Reserve { lease, ttl, tokens, wait_until, .. } = *reserve;
+        Admit { lease, ttl, tokens, wait_until, ..Admit::default() }
+    }
+}
+
+impl GateReply {
+    /// The breaker's change, if there was one.
+    pub const fn change(self) -> Option<BreakerChange> {
+        match self {
+            GateReply::Admitted { change, .. } | GateReply::Settled { change } => change,
+            GateReply::Denied { .. } | GateReply::Done => None,
+        }
+    }
+}
+
 /// What the gate found at a candidate; one each, in their order, for the trace and for the line.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
@@ -203,9 +224,11 @@ impl GateSource {
         }
     }
 
-    pub(super) fn limit(&mut self, now: Time, max_concurrency: u32, rpm: u32, tpm: u32) {
-        self.requests.rescale(now, self.rpm, rpm);
-        self.tokens.rescale(now, self.tpm, tpm);
+    pub(super) const fn is_full(&self) -> bool {
+        self.max_concurrency > 0 && self.inflight >= self.max_concurrency
+    }
+
+    pub(super) fn limit(&mut self, max_concurrency: u32, rpm: u32, tpm: u32) {
         (self.max_concurrency, self.rpm, self.tpm) = (max_concurrency, rpm, tpm);
     }
 }
@@ -217,9 +240,7 @@ impl Gate {
 
     /// Executes a command. `verdicts` is overwritten by an admission, its room is used again.
     pub(super) fn apply(&mut self, now: Time, op: &GateOp, verdicts: &mut Vec<Verdict>) -> GateReply {
-        while let Some((lease, held)) = self.leases.pop_expired(now) {
-            self.vacate(now, lease, held);
-        }
+        self.expire(now);
         match op {
             GateOp::Admit(admit) => self.admit(now, admit, verdicts),
             GateOp::Settle { lease, evidence, rest, tokens } => {
@@ -241,6 +262,13 @@ impl Gate {
                 }
                 GateReply::Done
             }
+        }
+    }
+
+    /// Takes back the places that nobody spoke for in time.
+    pub(super) fn expire(&mut self, now: Time) {
+        while let Some((lease, held)) = self.leases.pop_expired(now) {
+            self.vacate(now, lease, held);
         }
     }
 
@@ -283,7 +311,7 @@ impl Gate {
         if candidate.paced {
             return (Verdict::Paced, Time::NEVER);
         }
-        if source.max_concurrency > 0 && source.inflight >= source.max_concurrency {
+        if source.is_full() {
             return (Verdict::Concurrency, Time::NEVER);
         }
         let requests = source.requests.opens(now, source.rpm, 1);
@@ -363,122 +391,5 @@ impl Gate {
         let source = &mut self.sources[held.source.0 as usize];
         source.inflight = source.inflight.saturating_sub(1);
         self.targets[held.target.0 as usize].breaker.unused(now, lease);
-    }
-
-    /// Live leases.
-    #[cfg(test)]
-    pub(super) fn live(&self) -> usize {
-        self.leases.len()
-    }
-}
-
-/// One walk along the candidates: what was passed over, and what that means for those that follow.
-struct Walk<'a> {
-    admit: &'a Admit,
-    /// A resting candidate within reach was passed over; only a credible one may start in its place (F2).
-    resting: bool,
-    /// The best health among those of the present tier.
-    bar: (u16, u32),
-    /// A candidate that it is the turn of holds its tier up, or the whole call.
-    held_tier: Option<u16>,
-    held: bool,
-    /// The first reason, in the order of the list, that waiting cures.
-    curable: Option<Refusal>,
-    backoff: bool,
-    /// The best of the reasons that waiting does not cure.
-    incurable: Refusal,
-    after: Time,
-    soonest: Time,
-}
-
-impl Walk<'_> {
-    fn new(admit: &Admit) -> Walk<'_> {
-        Walk {
-            admit,
-            resting: false,
-            bar: (0, 0),
-            held_tier: None,
-            held: false,
-            curable: None,
-            backoff: false,
-            incurable: Refusal::Nothing,
-            after: Time::NEVER,
-            soonest: Time::NEVER,
-        }
-    }
-
-    /// Whether a candidate before it keeps this one from being looked at.
-    fn stops(&self, candidate: &Candidate) -> bool {
-        self.held || self.held_tier == Some(candidate.tier)
-    }
-
-    /// Takes note of what was found at a candidate; the verdict as it stands in this walk.
-    fn pass(&mut self, candidate: &Candidate, verdict: Verdict, opens: Time) -> Verdict {
-        let in_reach = opens <= self.admit.wait_until;
-        if matches!(verdict, Verdict::Breaker | Verdict::Resting | Verdict::Requests | Verdict::Tokens) {
-            self.soonest = self.soonest.min(opens);
-        }
-        if verdict != Verdict::Resting && verdict != Verdict::Breaker && !self.credible(candidate) {
-            return Verdict::NotCredible;
-        }
-        let credible = self.credible(candidate);
-        match verdict {
-            Verdict::Admitted | Verdict::NotReached | Verdict::NotCredible => return verdict,
-            Verdict::Breaker => self.incurable = self.incurable.max(Refusal::Breaker),
-            Verdict::Resting if in_reach => {
-                self.curable = self.curable.or(Some(Refusal::Resting));
-                self.raise_bar(candidate);
-            }
-            Verdict::Resting => self.incurable = Refusal::Resting,
-            Verdict::Backoff if in_reach => {
-                self.backoff = true;
-                match candidate.hold {
-                    Hold::None => {}
-                    Hold::Tier => self.held_tier = Some(candidate.tier),
-                    Hold::Call => self.held = true,
-                }
-            }
-            Verdict::Backoff => {
-                if self.incurable != Refusal::Resting {
-                    self.incurable = Refusal::Backoff;
-                }
-            }
-            Verdict::Paced => self.curable = self.curable.or(Some(Refusal::Paced)),
-            Verdict::Concurrency | Verdict::Requests | Verdict::Tokens => {
-                self.curable = self.curable.or(Some(Refusal::Full));
-            }
-        }
-        if in_reach && credible {
-            self.after = self.after.min(opens);
-        }
-        verdict
-    }
-
-    /// Whether it may start in the place of the resting ones that were passed over: a call waits only when nothing
-    /// credible can start now. A rest out of reach sets no bar, waiting for it would be no use.
-    fn credible(&self, candidate: &Candidate) -> bool {
-        if !self.resting {
-            return true;
-        }
-        let (tier, health) = self.bar;
-        let needed = u64::from(health) * u64::from(self.admit.credible_ppm);
-        candidate.fresh && (candidate.tier != tier || u64::from(candidate.health_ppm) * 1_000_000 >= needed)
-    }
-
-    fn raise_bar(&mut self, candidate: &Candidate) {
-        self.resting = true;
-        let same = if self.bar.0 == candidate.tier { self.bar.1 } else { 0 };
-        self.bar = (candidate.tier, same.max(candidate.health_ppm));
-    }
-
-    fn conclude(self) -> GateReply {
-        let why = match (self.curable, self.backoff) {
-            (Some(why), _) => why,
-            (None, true) => Refusal::Backoff,
-            (None, false) => self.incurable,
-        };
-        let waits = self.curable.is_some() || self.backoff;
-        let known = |time: Time| (time != Time::NEVER).then_some(time);
-        GateReply::Denied { why, after: known(self.after).filter(|_| waits), soonest: known(self.soonest) }
     }
 }

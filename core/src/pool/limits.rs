@@ -13,15 +13,20 @@ const MAX_DEBT_MINUTES: i64 = 5;
 ///
 /// The capacity is the whole limit: a burst may use a minute's allowance at once, as the providers' own limits let it.
 /// A smaller one would space calls out that nobody limits.
+///
+/// It remembers the limit that its level was counted under. Another one, after a reload or from a gateway with another
+/// file, is noticed when the bucket is next used: nothing has to go round and tell every bucket, in a store least of all.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     level: i64,
     at: Time,
+    /// 0 = never used.
+    limit: u32,
 }
 
 impl Bucket {
     /// A full bucket, of any limit.
-    pub(super) const FULL: Bucket = Bucket { level: i64::MAX, at: Time::ZERO };
+    pub(super) const FULL: Bucket = Bucket { level: 0, at: Time::ZERO, limit: 0 };
 
     /// When `cost` can be taken: `now` or earlier if at once. A cost above the capacity waits for a full bucket only,
     /// it could never start otherwise.
@@ -43,19 +48,6 @@ impl Bucket {
         self.shift(now, limit, i64::from(amount));
     }
 
-    /// Keeps the filled share when a reload changes the limit.
-    pub(super) fn rescale(&mut self, now: Time, old: u32, new: u32) {
-        if old == new {
-            return;
-        }
-        if old == 0 {
-            *self = Bucket::FULL;
-            return;
-        }
-        let level = i128::from(self.level(now, old)) * i128::from(new) / i128::from(old);
-        *self = Bucket { level: level as i64, at: now };
-    }
-
     fn shift(&mut self, now: Time, limit: u32, units: i64) {
         if limit == 0 {
             return;
@@ -63,12 +55,23 @@ impl Bucket {
         let capacity = i64::from(limit) * MINUTE;
         let level = self.level(now, limit).saturating_add(units * MINUTE);
         let owed_at_most = capacity.saturating_mul(-MAX_DEBT_MINUTES);
-        *self = Bucket { level: level.clamp(owed_at_most, capacity), at: now };
+        *self = Bucket { level: level.clamp(owed_at_most, capacity), at: now, limit };
     }
 
     fn level(&self, now: Time, limit: u32) -> i64 {
+        if self.limit == 0 {
+            return i64::from(limit) * MINUTE;
+        }
         let elapsed = i64::try_from(now.since(self.at).0).unwrap_or(i64::MAX);
-        self.level.saturating_add(elapsed.saturating_mul(i64::from(limit))).min(i64::from(limit) * MINUTE)
+        let refilled = self.level.saturating_add(elapsed.saturating_mul(i64::from(self.limit)));
+        let level = refilled.min(i64::from(self.limit) * MINUTE);
+        if self.limit == limit { level } else { self.rescaled(level, limit) }
+    }
+
+    /// The filled share of another limit, in whole units.
+    fn rescaled(&self, level: i64, limit: u32) -> i64 {
+        let units = i128::from(level.div_euclid(MINUTE)) * i128::from(limit);
+        units.div_euclid(i128::from(self.limit.max(1))) as i64 * MINUTE
     }
 }
 
@@ -114,10 +117,13 @@ mod tests {
     fn a_changed_limit_keeps_the_filled_share() {
         let mut bucket = Bucket::FULL;
         bucket.take(Time(0), 100, 100);
-        bucket.rescale(Time(30 * SECOND), 100, 10);
-        assert_eq!(bucket.opens(Time(30 * SECOND), 10, 10), Time(60 * SECOND));
-        bucket.rescale(Time(30 * SECOND), 0, 10);
-        assert_eq!(bucket, Bucket::FULL);
+        let half = Time(30 * SECOND);
+        assert_eq!(bucket.opens(half, 10, 10), Time(60 * SECOND));
+        bucket.take(half, 10, 5);
+        assert_eq!(bucket.opens(half, 10, 1), Time(36 * SECOND));
+        bucket.take(half, 0, 5);
+        assert_eq!(bucket.opens(half, 0, 5), half, "no limit");
+        assert_eq!(bucket.opens(half, 10, 1), Time(36 * SECOND), "and what it had owed stays owed");
     }
 
     proptest! {
@@ -129,8 +135,13 @@ mod tests {
         ) {
             let (mut bucket, mut now, mut grants) = (Bucket::FULL, Time(0), Vec::new());
             for (pause, cost) in tries {
-                now = now.after(Span(pause));
-                if bucket.opens(now, limit, cost) <= now {
+                // Every other try comes at the very moment that was told.
+                now = if pause % 2 == 0 { bucket.opens(now, limit, cost) } else { now.after(Span(pause)) };
+                let opens = bucket.opens(now, limit, cost);
+                // The time it tells is exact: then it opens, a microsecond earlier it does not.
+                prop_assert_eq!(bucket.opens(opens, limit, cost), opens);
+                prop_assert!(opens == now || bucket.opens(Time(opens.0 - 1), limit, cost) == opens);
+                if opens <= now {
                     bucket.take(now, limit, cost);
                     grants.push((now, cost));
                 }

@@ -22,9 +22,19 @@ pub(super) struct Sources(u64);
 impl Sources {
     pub(super) const NONE: Sources = Sources(0);
     pub(super) const ALL: Sources = Sources(u64::MAX);
+    /// So many have a bit of their own.
+    pub(super) const EXACT: usize = 64;
 
     pub(super) fn add(&mut self, source: SourceId) {
         self.0 |= 1 << (source.0 % 64);
+    }
+
+    pub(super) fn remove(&mut self, source: SourceId) {
+        self.0 &= !(1 << (source.0 % 64));
+    }
+
+    pub(super) const fn has(self, source: SourceId) -> bool {
+        self.0 & 1 << (source.0 % 64) != 0
     }
 
     pub(super) const fn with(self, other: Sources) -> Sources {

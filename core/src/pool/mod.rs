@@ -3,7 +3,14 @@
 //!
 //! Everything goes through [`Pool::apply`]: an [`Op`] in, a [`Reply`] out, no clock, no waiting, no allocation once
 //! warm. A call that cannot start now may stay queued: when something frees a place, the pool grants it to the first
-//! in line and the driver takes that reply from [`Pool::pop_granted`].
+//! in line and the driver takes that reply from [`Pool::pop_granted`], after every command until there is none.
+//!
+//! | half | files | where it runs |
+//! |---|---|---|
+//! | order | `order`, `health`, `pace`, `line`, `progress` | always in this process |
+//! | gate | `gate`, `walk`, `breaker`, `limits`, `lease` | in memory, or in a store by the same [`GateOp`]s ([`Pool::plan`]) |
+//!
+//! `engine` joins the two, `registry` keeps the names, `shared` splits a command in two steps for a store.
 
 mod breaker;
 mod engine;
@@ -17,6 +24,10 @@ mod pace;
 mod progress;
 mod registry;
 mod settings;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod walk;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -27,6 +38,7 @@ pub use gate::{Admit, Candidate, GateOp, GateReply, Hold, Verdict};
 pub use progress::{Progress, stalled_at};
 pub use registry::{SourceSpec, TargetSpec, TargetView};
 pub use settings::{BreakerSettings, HealthSettings, PaceSettings, Settings};
+pub use shared::Plan;
 
 use crate::id::{Choice, LeaseId, TargetId};
 use crate::outcome::Outcome;

@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use super::gate::Hold;
 use super::health::Health;
 use super::settings::HealthSettings;
-use super::{Roster, Standing, Strategy};
+use super::{Reserve, Roster, Standing, Strategy};
 
 /// Entries of a roster that are looked at.
 pub(super) const MAX_ENTRIES: usize = 4096;
@@ -35,7 +35,12 @@ pub(super) struct Question<'a> {
     pub(super) turn: u32,
 }
 
-impl Question<'_> {
+impl<'a> Question<'a> {
+    pub(super) fn of(reserve: &'a Reserve, turn: u32) -> Question<'a> {
+        let Reserve { roster, standing, sticky, draw, .. } = reserve;
+        Question { roster, standing, sticky: *sticky, draw: *draw, turn }
+    }
+
     pub(super) fn standing(&self, choice: u16) -> Standing {
         self.standing.get(usize::from(choice)).copied().unwrap_or_default()
     }

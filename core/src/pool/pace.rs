@@ -27,9 +27,11 @@ impl Pace {
         }
     }
 
-    /// Whether a further attempt may start beside `inflight` others.
+    /// Whether a further attempt may start beside `inflight` others. At the ceiling the pace says nothing: whose limit
+    /// that is says it, and a full source is not called a paced one.
     pub(super) fn allows(&self, inflight: u32, ceiling: u32) -> bool {
-        self.limit(ceiling).is_none_or(|limit| u64::from(inflight) < limit / ONE)
+        let learnt = self.limit.filter(|limit| ceiling == 0 || *limit < u64::from(ceiling) * ONE);
+        learnt.is_none_or(|limit| u64::from(inflight) < limit / ONE)
     }
 
     /// A pushback. The first cut of an unlimited target starts from what is in flight, the attempt that was pushed
@@ -63,7 +65,8 @@ mod tests {
     #[test]
     fn no_limit_until_the_first_cut_which_halves_what_is_in_flight() {
         let mut pace = Pace::new(&settings());
-        assert!(pace.allows(10_000, 0) && pace.allows(7, 8) && !pace.allows(8, 8));
+        assert!(pace.allows(10_000, 0));
+        assert_eq!((pace.limit(8), pace.allows(8, 8)), (Some(8 * ONE), true), "the ceiling's owner keeps it");
         pace.cut(8, &settings(), 0);
         assert_eq!(pace.limit(0), Some(4 * ONE));
         assert!(pace.allows(3, 0) && !pace.allows(4, 0));
@@ -79,6 +82,12 @@ mod tests {
         let none = PaceSettings { min: 0, cut_ppm: 0, ..settings() };
         pace.cut(9, &none, 0);
         assert_eq!(pace.limit(0), Some(ONE));
+    }
+
+    #[test]
+    fn at_its_ceiling_the_pace_says_nothing() {
+        let pace = Pace::new(&PaceSettings { initial: 3, ..settings() });
+        assert!(pace.allows(9, 3) && pace.allows(2, 4) && !pace.allows(3, 4));
     }
 
     #[test]

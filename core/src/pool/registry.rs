@@ -137,7 +137,7 @@ impl Pool {
         let limits = &spec.source;
         let gate = &mut self.gate.sources[source.0 as usize];
         gate.account = account;
-        gate.limit(self.now, limits.max_concurrency, limits.rpm, limits.tpm);
+        gate.limit(limits.max_concurrency, limits.rpm, limits.tpm);
         let known = self.names.targets.get(spec.name).copied();
         let id = known.unwrap_or_else(|| self.new_target(spec, source));
         self.targets[id.0 as usize].kept = true;
@@ -167,6 +167,12 @@ impl Pool {
     pub fn views(&self, now: Time) -> impl Iterator<Item = TargetView<'_>> {
         let kept = self.targets.iter().enumerate().filter(|(_, target)| target.kept);
         kept.map(move |(id, target)| self.view(now.max(self.now), id, target))
+    }
+
+    /// One target as it stands at `now`, in the present configuration or not; `None` for an unknown number.
+    pub fn target(&self, now: Time, id: TargetId) -> Option<TargetView<'_>> {
+        let target = self.targets.get(id.0 as usize)?;
+        Some(self.view(now.max(self.now), id.0 as usize, target))
     }
 
     /// When anything at all last succeeded (G16).

@@ -7,7 +7,7 @@ use surefoot_core::event::{Notice, What};
 use surefoot_core::id::Choice;
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{Candidate, Route};
-use surefoot_core::pool::BreakerState;
+use surefoot_core::pool::{BreakerChange, BreakerState};
 use surefoot_core::time::Span;
 use surefoot_core::wire::Format;
 
@@ -60,28 +60,55 @@ impl Metrics {
     pub fn new() -> Metrics {
         let registry = Registry::new();
         let register = &registry;
-        let counter = |name: &str, help: &str, labels: &[&str]| registered(register, IntCounterVec::new(Opts::new(name, help), labels));
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            registered(register, IntCounterVec::new(Opts::new(name, help), labels))
+        };
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             registered(register, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
         };
-        let gauge = |name: &str, help: &str, labels: &[&str]| registered(register, IntGaugeVec::new(Opts::new(name, help), labels));
+        let gauge = |name: &str, help: &str, labels: &[&str]| {
+            registered(register, IntGaugeVec::new(Opts::new(name, help), labels))
+        };
         Metrics {
-            requests: counter("surefoot_requests_total", "Client requests by how they ended", &["model", "format", "status", "outcome"]),
+            requests: counter(
+                "surefoot_requests_total",
+                "Client requests by how they ended",
+                &["model", "format", "status", "outcome"],
+            ),
             attempts: counter("surefoot_attempts_total", "Attempts by outcome", &["provider", "model", "outcome"]),
             transfers: counter("surefoot_transfers_total", "Switches of source", &["from", "to", "reason"]),
             retries: counter("surefoot_retries_total", "Further attempts on the same source", &["provider", "reason"]),
             commits: counter("surefoot_commits_total", "Commits by reason", &["reason"]),
-            incomplete: counter("surefoot_streams_incomplete_total", "Committed streams that broke", &["provider", "reason"]),
-            empty: counter("surefoot_empty_responses_total", "Answers with nothing in them", &["provider", "model", "reason"]),
-            transitions: counter("surefoot_breaker_transitions_total", "Changes of a breaker's state", &["target", "to"]),
+            incomplete: counter(
+                "surefoot_streams_incomplete_total",
+                "Committed streams that broke",
+                &["provider", "reason"],
+            ),
+            empty: counter(
+                "surefoot_empty_responses_total",
+                "Answers with nothing in them",
+                &["provider", "model", "reason"],
+            ),
+            transitions: counter(
+                "surefoot_breaker_transitions_total",
+                "Changes of a breaker's state",
+                &["target", "to"],
+            ),
             paced: counter("surefoot_waits_total", "Calls that had to wait", &["reason"]),
             events: counter("surefoot_events_total", "Decisions by event code", &["event"]),
             request_seconds: histogram("surefoot_request_seconds", "Whole requests, to the last byte", &SECONDS),
             first_content_seconds: histogram("surefoot_first_content_seconds", "Arrival to commit", &SECONDS),
-            failover_added_seconds: histogram("surefoot_failover_added_seconds", "What failing over added to a served request", &SECONDS),
+            failover_added_seconds: histogram(
+                "surefoot_failover_added_seconds",
+                "What failing over added to a served request",
+                &SECONDS,
+            ),
             held_bytes: histogram("surefoot_held_bytes", "Bytes held at the commit", &BYTES),
             breaker_state: gauge("surefoot_breaker_state", "0 closed, 1 half-open, 2 open", &["target"]),
-            pace_limit: registered(register, GaugeVec::new(Opts::new("surefoot_pace_limit", "Attempts that may be under way"), &["target"])),
+            pace_limit: registered(
+                register,
+                GaugeVec::new(Opts::new("surefoot_pace_limit", "Attempts that may be under way"), &["target"]),
+            ),
             inflight: gauge("surefoot_inflight", "Attempts under way", &["target"]),
             degraded: gauge("surefoot_model_degraded", "1 = too many of its calls fail (10 minutes)", &["model"]),
             calls: registered(register, Gauge::new("surefoot_calls", "Client calls in flight")),
@@ -112,7 +139,9 @@ impl Metrics {
             }
             What::AttemptStarted { why, after, .. } => {
                 if *why != surefoot_core::event::Why::First {
-                    self.retries.with_label_values(&[provider, after.map_or(why.as_str(), |reason| reason.as_str())]).inc();
+                    self.retries
+                        .with_label_values(&[provider, after.map_or(why.as_str(), |reason| reason.as_str())])
+                        .inc();
                 }
             }
             What::AttemptEnded { outcome, .. } => {
@@ -129,7 +158,7 @@ impl Metrics {
             What::StreamIncomplete { reason } => self.incomplete.with_label_values(&[provider, reason.as_str()]).inc(),
             What::EmptyResponse { reason } => self.empty.with_label_values(&[provider, model, reason]).inc(),
             What::BreakerOpened(change) | What::BreakerClosed(change) | What::Probe(change) => {
-                let target = candidate.map_or_else(String::new, target_name);
+                let target = changed(route, change).map_or_else(String::new, target_name);
                 self.transitions.with_label_values(&[&target, change.to.as_str()]).inc();
             }
             What::Paced { why, .. } => self.paced.with_label_values(&[why.as_str()]).inc(),
@@ -144,7 +173,10 @@ impl Metrics {
 
     /// Renders everything, with the gauges as they stand now.
     pub fn render<'a>(
-        &self, targets: impl Iterator<Item = TargetGauges<'a>>, models: impl Iterator<Item = (&'a str, bool)>, calls: usize,
+        &self,
+        targets: impl Iterator<Item = TargetGauges<'a>>,
+        models: impl Iterator<Item = (&'a str, bool)>,
+        calls: usize,
     ) -> Vec<u8> {
         // Targets and models that are gone leave no last value behind.
         self.breaker_state.reset();
@@ -198,6 +230,12 @@ fn candidate_source(route: &Route, choice: Choice) -> &str {
     candidate(route, choice).map_or("", |candidate| &candidate.source_name)
 }
 
+/// The candidate whose breaker changed: not always the one that the notice is about.
+pub fn changed<'r>(route: &'r Route, change: &BreakerChange) -> Option<&'r Candidate> {
+    let choice = route.roster.entries.iter().position(|entry| entry.target == change.target)?;
+    route.candidates.get(choice)
+}
+
 /// The model at the provider; `*` for what passes through.
 pub fn model_of(candidate: &Candidate) -> &str {
     if candidate.model.is_empty() { "*" } else { &candidate.model }
@@ -241,7 +279,12 @@ mod tests {
         let metrics = Metrics::new();
         metrics.call_ended("m", Format::Chat, 200, Outcome::Success, Span::from_millis(20));
         let render = |targets: &[&str]| {
-            let targets = targets.iter().map(|target| TargetGauges { target, state: BreakerState::Open, pace: None, inflight: 3 });
+            let targets = targets.iter().map(|target| TargetGauges {
+                target,
+                state: BreakerState::Open,
+                pace: None,
+                inflight: 3,
+            });
             String::from_utf8(metrics.render(targets, [("sick", true)].into_iter(), 1)).unwrap()
         };
         let text = render(&["u1/k1/a"]);

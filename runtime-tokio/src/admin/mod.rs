@@ -70,7 +70,9 @@ impl Respond for AdminSide {
     type Body = ReplyBody;
 
     fn respond(
-        &self, request: Request<Incoming>, presence: Arc<Presence>,
+        &self,
+        request: Request<Incoming>,
+        presence: Arc<Presence>,
     ) -> impl Future<Output = Response<ReplyBody>> + Send + 'static {
         let _busy = presence.begin();
         let response = self.answer(request.method(), request.uri().path());

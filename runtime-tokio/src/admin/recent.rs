@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use surefoot_core::event::{Notice, What, Why};
+use surefoot_core::event::{Notice, Reason, What, Why};
 use surefoot_core::id::CallId;
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::Route;
 use surefoot_core::time::Time;
+
+use super::metrics::changed;
 
 /// Decisions kept.
 const KEPT: usize = 200;
@@ -19,6 +21,8 @@ pub struct Decision {
     pub at: Time,
     /// In which call.
     pub call: CallId,
+    /// The id that the client was given.
+    pub request: String,
     /// The call's model.
     pub model: String,
     /// Its event code.
@@ -35,11 +39,17 @@ pub struct Recent(Mutex<VecDeque<Decision>>);
 
 impl Recent {
     /// Keeps what a notice tells, if it is worth a look.
-    pub fn notice(&self, at: Time, call: CallId, route: &Route, notice: &Notice) {
+    pub fn notice(&self, at: Time, call: CallId, request: &str, route: &Route, notice: &Notice) {
         let Some(detail) = detail(route, &notice.what) else { return };
-        let source = notice.choice.map_or("", |choice| source_of(route, choice)).to_owned();
-        let decision =
-            Decision { at, call, model: route.model.to_string(), event: notice.what.code(), source, detail };
+        let source = match &notice.what {
+            What::BreakerOpened(change) | What::BreakerClosed(change) | What::Probe(change) => {
+                changed(route, change).map_or("", |candidate| &candidate.source_name)
+            }
+            _ => notice.choice.map_or("", |choice| source_of(route, choice)),
+        };
+        let source = source.to_owned();
+        let (request, model) = (request.to_owned(), route.model.to_string());
+        let decision = Decision { at, call, request, model, event: notice.what.code(), source, detail };
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ring.len() == KEPT {
             ring.pop_front();
@@ -67,12 +77,20 @@ fn detail(route: &Route, what: &What) -> Option<String> {
             let probe = if *probe { " as a probe" } else { "" };
             format!("{}{from}{after}{probe}", why.as_str())
         }
-        What::AttemptEnded { outcome: Outcome::Success, .. } | What::Commit { failover_added: None, .. } => return None,
-        What::AttemptEnded { outcome, status, reason, took } => {
-            let status = status.map_or(String::new(), |status| format!(", status {status}"));
-            format!("{} ({}{status}) in {took}", outcome.as_str(), reason.as_str())
+        What::AttemptEnded { outcome: Outcome::Success, .. } | What::Commit { failover_added: None, .. } => {
+            return None;
         }
-        What::Commit { reason, failover_added: Some(added) } => format!("{}, failing over added {added}", reason.as_str()),
+        What::AttemptEnded { outcome, status, reason, took } => {
+            let seen = match (reason, status) {
+                (Reason::Status | Reason::BadStatus, Some(status)) => format!("status {status}"),
+                (reason, Some(status)) => format!("{} behind {status}", reason.as_str()),
+                (reason, None) => reason.as_str().to_owned(),
+            };
+            format!("{} ({seen}) in {took}", outcome.as_str())
+        }
+        What::Commit { reason, failover_added: Some(added) } => {
+            format!("{}, failing over added {added}", reason.as_str())
+        }
         What::StreamIncomplete { reason } => reason.as_str().to_owned(),
         What::ClientCancelled { cause } => cause.as_str().to_owned(),
         What::BreakerOpened(change) | What::BreakerClosed(change) | What::Probe(change) => {

@@ -58,9 +58,8 @@ pub(super) fn render(world: &World) -> Bytes {
     let shared = world.shared();
     let now = shared.clock.now();
     let decisions = shared.recent.newest_first();
-    let (mut targets, waiting): (Vec<Target>, usize) = shared
-        .gate
-        .with_pool(|pool| (pool.views(now).map(|view| target(now, &view)).collect(), pool.waiting()));
+    let (mut targets, waiting): (Vec<Target>, usize) =
+        shared.gate.with_pool(|pool| (pool.views(now).map(|view| target(now, &view)).collect(), pool.waiting()));
     for target in &mut targets {
         target.last_error = last_error(now, &decisions, &target.source);
     }
@@ -165,6 +164,7 @@ fn shown(now: Time, decision: &Decision) -> Value {
     json!({
         "ago_ms": now.since(decision.at).as_millis(),
         "call": decision.call.0,
+        "request": decision.request,
         "model": decision.model,
         "event": decision.event,
         "source": decision.source,

@@ -26,7 +26,9 @@ pub trait Respond: Clone + Send + Sync + 'static {
 
     /// Answers a request that came over the connection `presence`.
     fn respond(
-        &self, request: Request<Incoming>, presence: Arc<Presence>,
+        &self,
+        request: Request<Incoming>,
+        presence: Arc<Presence>,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
 
     /// How long a client may take nothing; `None` = as long as it likes.
@@ -59,7 +61,7 @@ async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond)
         async move { Ok::<_, Infallible>(answer.await) }
     });
     // hyper's own timer for heads would be set anew for every request; one look a minute does as well.
-    let connection = http1::Builder::new().header_read_timeout(None).max_headers(256).serve_connection(io, service);
+    let connection = http1::Builder::new().header_read_timeout(None).serve_connection(io, service);
     let mut connection = pin!(connection);
     let mut tick = pin!(tokio::time::sleep(IDLE));
     let (mut listening, mut told, mut seen) = (false, false, None);

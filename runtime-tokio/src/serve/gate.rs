@@ -92,11 +92,14 @@ impl Place {
         }
     }
 
-    /// The grant, once it is there.
-    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<(LeaseId, Reply)> {
+    /// The grant of `lease`, once it is there.
+    ///
+    /// One of another lease is stale: its call asked again in the same moment and got the same answer then, or gave the
+    /// place back.
+    pub fn poll(&self, lease: LeaseId, cx: &mut Context<'_>) -> Poll<Reply> {
         let mut inner = lock(&self.inner);
-        if let Some(granted) = inner.reply.take() {
-            return Poll::Ready(granted);
+        if let Some((_, reply)) = inner.reply.take().filter(|(granted, _)| *granted == lease) {
+            return Poll::Ready(reply);
         }
         match &mut inner.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -109,4 +112,67 @@ impl Place {
 /// No holder of these locks leaves a half-done change behind if it panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use surefoot_core::id::Choice;
+    use surefoot_core::outcome::Outcome;
+    use surefoot_core::pool::{Entry, Reserve, Roster, Settings, Settle, SourceSpec, Strategy, TargetSpec};
+    use surefoot_core::time::Span;
+
+    fn gate_of_one() -> (Gate, Arc<Roster>) {
+        let mut pool = Pool::new(Settings::default());
+        let source = SourceSpec { name: "p/k", account: "k", max_concurrency: 1, rpm: 0, tpm: 0 };
+        let (target, _) = pool.register(&TargetSpec { name: "p/k/m", provider: "p", model: "m", source });
+        let entries = vec![Entry { target, tier: 0 }];
+        (Gate::new(pool), Arc::new(Roster { id: 0, strategy: Strategy::Priority, entries }))
+    }
+
+    fn reserve(lease: u64, roster: &Arc<Roster>) -> Op {
+        Op::Reserve(Reserve {
+            lease: LeaseId(lease),
+            roster: roster.clone(),
+            standing: Vec::new(),
+            sticky: 1,
+            draw: 0,
+            tokens: 0,
+            wait_until: Time::NEVER,
+            ttl: Span::from_secs(60),
+            queue: true,
+        })
+    }
+
+    fn settle(lease: u64) -> Op {
+        let lease = LeaseId(lease);
+        Op::Settle(Settle { lease, outcome: Outcome::Success, slow: false, rest: None, overload: false, tokens: None })
+    }
+
+    #[test]
+    fn a_place_that_frees_goes_to_the_first_who_still_waits() {
+        let (gate, roster) = gate_of_one();
+        let places: Vec<Arc<Place>> = (0..3).map(|_| Arc::default()).collect();
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(matches!(gate.apply(Time(1), &reserve(1, &roster), &places[0]), Reply::Granted { .. }));
+        for (lease, place) in [(2, &places[1]), (3, &places[2])] {
+            assert!(matches!(gate.apply(Time(2), &reserve(lease, &roster), place), Reply::Refused { .. }));
+            assert!(place.poll(LeaseId(lease), &mut cx).is_pending());
+        }
+        gate.apply(Time(3), &Op::Leave { lease: LeaseId(2) }, &places[1]);
+        gate.apply(Time(4), &settle(1), &places[0]);
+        assert!(places[1].poll(LeaseId(2), &mut cx).is_pending());
+        let granted = places[2].poll(LeaseId(3), &mut cx);
+        assert!(matches!(granted, Poll::Ready(Reply::Granted { choice: Choice(0), .. })), "{granted:?}");
+    }
+
+    #[test]
+    fn a_stale_grant_is_not_taken_for_another_lease() {
+        let place = Place::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        place.grant(LeaseId(1), Reply::Done);
+        assert!(place.poll(LeaseId(2), &mut cx).is_pending());
+        place.grant(LeaseId(2), Reply::Done);
+        assert_eq!(place.poll(LeaseId(2), &mut cx), Poll::Ready(Reply::Done));
+    }
 }

@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, response};
 use surefoot_core::drive::Host;
-use surefoot_core::event::{Fault, Head, Input, Notice, What, Why};
+use surefoot_core::event::{Action, Fault, Head, Input, Notice, What, Why};
 use surefoot_core::gateway::Tail;
 use surefoot_core::gateway::body::ModelSlot;
 use surefoot_core::gateway::headers::Handling;
-use surefoot_core::id::{AttemptNo, CallId, Choice};
+use surefoot_core::id::{AttemptNo, CallId, Choice, LeaseId};
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{Candidate, Route};
 use surefoot_core::pool::{Op, Reply};
@@ -22,11 +22,14 @@ use tokio::time::{Instant, Sleep};
 
 use super::gate::Place;
 use super::shared::{Shared, Snapshot};
+use crate::trace_file::CallTrace;
 use crate::upstream::{Exchange, News, Order};
 
 /// What the client asked, kept for as long as another attempt may want it.
 #[derive(Debug)]
 pub struct Asked {
+    /// The id that its answer carries.
+    pub request_id: String,
     /// Its method.
     pub method: Method,
     /// Its headers, less those that stay here.
@@ -53,17 +56,22 @@ pub struct CallHost {
     /// Every attempt's head: a final answer may want an earlier one's.
     heads: Vec<(AttemptNo, response::Parts)>,
     place: Arc<Place>,
-    /// Whether a grant may come.
-    queued: bool,
+    /// The lease that stands in line.
+    queued: Option<LeaseId>,
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm,
+    trace: Option<Box<CallTrace>>,
 }
 
 impl CallHost {
     /// The means of `call` over `route`.
     pub fn new(
-        shared: Arc<Shared>, snapshot: Arc<Snapshot>, asked: Asked, call: CallId, route: Arc<Route>,
+        shared: Arc<Shared>,
+        snapshot: Arc<Snapshot>,
+        asked: Asked,
+        call: CallId,
+        route: Arc<Route>,
     ) -> CallHost {
         let handling = if asked.slot.is_some() { Handling::Inspected } else { Handling::Raw };
         CallHost {
@@ -77,10 +85,18 @@ impl CallHost {
             unsent: None,
             heads: Vec::new(),
             place: Arc::default(),
-            queued: false,
+            queued: None,
             served: None,
             alarm: Alarm::default(),
+            trace: None,
         }
+    }
+
+    /// Has the call traced.
+    #[must_use]
+    pub fn traced(mut self, trace: Option<CallTrace>) -> CallHost {
+        self.trace = trace.map(Box::new);
+        self
     }
 
     /// What all calls share.
@@ -91,6 +107,11 @@ impl CallHost {
     /// The call's route.
     pub fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// The id that the answer carries.
+    pub fn request_id(&self) -> &str {
+        &self.asked.request_id
     }
 
     /// How much of the bodies is touched.
@@ -161,8 +182,13 @@ impl Host for CallHost {
 
     fn apply(&mut self, op: &Op) -> Option<Reply> {
         let reply = self.shared.gate.apply(self.shared.clock.now(), op, &self.place);
-        if let Op::Reserve(reserve) = op {
-            self.queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+        match op {
+            Op::Reserve(reserve) => {
+                let queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+                self.queued = queued.then_some(reserve.lease);
+            }
+            Op::Leave { lease } if self.queued == Some(*lease) => self.queued = None,
+            _ => {}
         }
         Some(reply)
     }
@@ -190,14 +216,14 @@ impl Host for CallHost {
         if let What::AttemptEnded { outcome: Outcome::Success, .. } = notice.what {
             self.served = notice.attempt;
         }
-        self.shared.observe(self.call, &self.route, notice);
+        self.shared.observe(self.call, &self.asked.request_id, &self.route, notice);
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
-        if self.queued
-            && let Poll::Ready((lease, reply)) = self.place.poll(cx)
+        if let Some(lease) = self.queued
+            && let Poll::Ready(reply) = self.place.poll(lease, cx)
         {
-            self.queued = false;
+            self.queued = None;
             return Poll::Ready(Input::Reply { lease, reply });
         }
         if let Some(attempt) = self.unsent.take() {
@@ -210,6 +236,18 @@ impl Host for CallHost {
 
     fn poll_sleep(&mut self, cx: &mut Context<'_>, until: Time) -> Poll<()> {
         self.alarm.poll(cx, self.shared.clock.instant(until))
+    }
+
+    fn record_input(&mut self, now: Time, input: &Input) {
+        if let Some(trace) = &mut self.trace {
+            trace.input(now, input);
+        }
+    }
+
+    fn record_action(&mut self, action: &Action) {
+        if let Some(trace) = &mut self.trace {
+            trace.action(action);
+        }
     }
 }
 
@@ -254,5 +292,26 @@ impl Alarm {
             sleep.as_mut().reset(until);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_alarm_rings_at_the_deadline_asked_for_last() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut alarm = Alarm::default();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for moved in [10, 20, 30, 5, 40] {
+            assert!(alarm.poll(&mut cx, after(moved)).is_pending());
+        }
+        poll_fn(|cx| alarm.poll(cx, after(40))).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(40));
+        poll_fn(|cx| alarm.poll(cx, after(41))).await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(41));
     }
 }

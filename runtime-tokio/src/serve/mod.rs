@@ -29,6 +29,7 @@ pub use self::reload::World;
 use self::shared::Shared;
 use crate::admin::AdminSide;
 use crate::config_file::Origin;
+use crate::trace_file::{TraceFile, TraceFileError};
 
 /// How often unused connections are looked at.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -46,6 +47,9 @@ pub enum StartError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// The trace's file cannot be opened.
+    #[error(transparent)]
+    Trace(#[from] TraceFileError),
     /// The system gives no signals.
     #[error("cannot listen for signals: {0}")]
     Signals(#[source] std::io::Error),
@@ -68,7 +72,10 @@ impl Server {
     pub fn open(config: Config) -> Result<Server, StartError> {
         let clients = listen(config.server.listen)?;
         let admin = config.server.admin_listen.map(listen).transpose()?;
-        Ok(Server { world: Arc::new(World::new(config)), clients, admin })
+        let trace = TraceFile::open(&config.trace)?;
+        let world = Arc::new(World::new(config));
+        world.shared().set_trace(trace);
+        Ok(Server { world, clients, admin })
     }
 
     /// The clients' address.
@@ -86,8 +93,8 @@ impl Server {
         self.world.shared()
     }
 
-    /// Rereads the configuration at every `reload` and serves until `stop`, then drains (M10).
-    pub async fn run(self, reloads: impl Future<Output = ()> + Send, stop: impl Future<Output = ()>) {
+    /// Serves until `stop`, then drains (M10); `hurry` cuts the drain short.
+    pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
         let shared = self.world.shared().clone();
         let accepting = tokio::spawn(connection::accept(self.clients, shared.life.clone(), ClientSide(shared.clone())));
         let admin = self.admin.map(|listener| {
@@ -96,15 +103,14 @@ impl Server {
         });
         let discovering = tokio::spawn(discovery::run(self.world.clone()));
         let sweeping = tokio::spawn(sweep(shared.clone()));
-        tokio::select! {
-            biased;
-            () = stop => {}
-            () = reloads => {}
-        }
+        stop.await;
         accepting.abort();
         discovering.abort();
         sweeping.abort();
-        drain(&shared).await;
+        drain(&shared, hurry).await;
+        if let Some(trace) = shared.trace() {
+            trace.flush();
+        }
         if let Some(admin) = admin {
             admin.abort();
         }
@@ -117,15 +123,18 @@ impl Server {
 }
 
 /// Finishes what runs, within the drain's deadline.
-async fn drain(shared: &Shared) {
+async fn drain(shared: &Shared, hurry: impl Future<Output = ()>) {
     let limit = Duration::from_micros(shared.snapshot().gateway.config().server.drain.0);
     let calls = shared.life.calls();
     tracing::info!(calls, limit_ms = limit.as_millis() as u64, "stopping: no new calls, running ones are finished");
     shared.life.enter(Stage::Draining);
-    if tokio::time::timeout(limit, shared.life.empty()).await.is_ok() {
-        return;
+    tokio::select! {
+        biased;
+        () = shared.life.empty() => return,
+        () = tokio::time::sleep(limit) => {}
+        () = hurry => {}
     }
-    tracing::warn!(calls = shared.life.calls(), "the drain's deadline is over: what still runs is cut");
+    tracing::warn!(calls = shared.life.calls(), "what still runs is cut");
     shared.life.enter(Stage::Cutting);
     let _ = tokio::time::timeout(LAST_WORDS, shared.life.empty()).await;
 }
@@ -156,7 +165,9 @@ impl Respond for ClientSide {
     type Body = body::ReplyBody;
 
     fn respond(
-        &self, request: Request<Incoming>, presence: Arc<Presence>,
+        &self,
+        request: Request<Incoming>,
+        presence: Arc<Presence>,
     ) -> impl Future<Output = Response<body::ReplyBody>> + Send + 'static {
         request::respond(self.0.clone(), request, presence)
     }
@@ -166,7 +177,8 @@ impl Respond for ClientSide {
     }
 }
 
-/// Serves a configuration as a process does: one line on stdout when ready, SIGHUP rereads, SIGTERM and SIGINT drain.
+/// Serves a configuration as a process does: one line on stdout when ready, SIGHUP rereads, SIGTERM and SIGINT drain, and
+/// cut the drain short when they come again.
 ///
 /// # Errors
 ///
@@ -186,18 +198,25 @@ pub async fn serve(config: Config, origin: Origin) -> Result<(), StartError> {
         announce(address);
     }
     let world = server.world();
-    let reloads = async move {
+    let reloading = tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             world.reload(&origin);
         }
-    };
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+    });
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (hurry, hurried) = tokio::sync::oneshot::channel();
+    let stopping = tokio::spawn(async move {
+        for told in [stop, hurry] {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            let _ = told.send(());
         }
-    };
-    server.run(reloads, stop).await;
+    });
+    server.run(async { drop(stopped.await) }, async { drop(hurried.await) }).await;
+    reloading.abort();
+    stopping.abort();
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
+use surefoot_core::gateway::{Gateway, pool_settings};
 use surefoot_core::policy::config::Config;
 use surefoot_core::pool::Pool;
 use surefoot_core::time::Time;
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::gate::Gate;
 use super::shared::{Clock, Shared, Snapshot};
 use crate::config_file::Origin;
+use crate::trace_file::TraceFile;
 use crate::upstream::{Connector, Upstreams};
 
 /// What snapshots are made of, and what they are made into.
@@ -88,6 +89,11 @@ impl World {
                 return Err(format!("server.{key}: cannot change while the gateway runs; restart it"));
             }
         }
+        let trace = match self.shared.trace() {
+            Some(trace) if trace.is(&config.trace) => Some(trace),
+            _ => TraceFile::open(&config.trace).map_err(|error| error.to_string())?,
+        };
+        self.shared.set_trace(trace);
         let config = Arc::new(config);
         let mut inventory = Inventory::new(&config, self.shared.clock.now());
         inventory.carry_over(&made_of.inventory);
@@ -133,5 +139,39 @@ impl World {
     /// Ready when the inventory has other questions than before.
     pub async fn changed(&self) {
         self.changed.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use surefoot_core::policy::config;
+
+    fn config(server: serde_json::Value, model: &str) -> Config {
+        let provider =
+            json!({"name": "p", "formats": ["chat"], "base_url": "http://127.0.0.1:9/v1", "models": [model]});
+        let tree = json!({
+            "server": server, "providers": [provider], "trace": {"mode": "off"},
+            "discovery": {"configured_models_mode": "allowlist"},
+        });
+        config::read(&tree, &|_| None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_new_configuration_is_taken_whole_or_not_at_all() {
+        let world = World::new(config(json!({"listen": "127.0.0.1:4000"}), "old"));
+        let kept = world.shared().snapshot();
+        for server in
+            [json!({"listen": "127.0.0.1:4002"}), json!({"listen": "127.0.0.1:4000", "admin_listen": "127.0.0.1:4003"})]
+        {
+            let refused = world.adopt(config(server, "new")).unwrap_err();
+            assert!(refused.contains("listen: cannot change"), "{refused}");
+            assert!(world.shared().snapshot().gateway.knows("p/old"));
+        }
+        world.adopt(config(json!({"listen": "127.0.0.1:4000"}), "new")).unwrap();
+        let now = world.shared().snapshot();
+        assert!(now.gateway.knows("p/new") && !now.gateway.knows("p/old"));
+        assert!(kept.gateway.knows("p/old"), "a call that runs keeps its snapshot");
     }
 }

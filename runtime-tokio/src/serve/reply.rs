@@ -26,7 +26,7 @@ pub(super) fn local(answer: gateway::Answer) -> Response<ReplyBody> {
 }
 
 /// The head of a committed attempt, and the rest of its call as the body.
-pub(super) fn committed(mut running: Box<Running>, commit: &Commit, request_id: &str) -> Response<ReplyBody> {
+pub(super) fn committed(mut running: Box<Running>, commit: &Commit) -> Response<ReplyBody> {
     let attempts = running.attempts();
     let mut headers = HeaderMap::new();
     let mut code = StatusCode::OK;
@@ -36,6 +36,7 @@ pub(super) fn committed(mut running: Box<Running>, commit: &Commit, request_id: 
             headers = upstream_headers(host, &head.headers, commit.choice, host.handling());
         }
         let source = host.candidate(commit.choice).map(|candidate| &*candidate.source_name);
+        let request_id = host.request_id();
         put(&mut headers, Served { request_id, source, attempts, ..Served::default() }.headers());
     }
     if commit.shape == Shape::EventStream {
@@ -54,7 +55,7 @@ pub(super) fn committed(mut running: Box<Running>, commit: &Commit, request_id: 
 }
 
 /// The answer of a call in which nothing was committed.
-pub(super) fn answered(running: &Running, answer: &Answer, request_id: &str) -> Response<ReplyBody> {
+pub(super) fn answered(running: &Running, answer: &Answer) -> Response<ReplyBody> {
     let mut headers = HeaderMap::new();
     if let Some(host) = running.host() {
         let head = answer.head.and_then(|attempt| host.head(attempt));
@@ -63,7 +64,7 @@ pub(super) fn answered(running: &Running, answer: &Answer, request_id: &str) -> 
             headers = upstream_headers(host, &head.headers, choice, handling);
         }
         let served = Served {
-            request_id,
+            request_id: host.request_id(),
             source: answer.choice.and_then(|choice| host.candidate(choice)).map(|candidate| &*candidate.source_name),
             attempts: running.attempts(),
             stop: answer.stop.map(Stop::as_str),
@@ -90,7 +91,10 @@ pub(super) fn nothing() -> Response<ReplyBody> {
 }
 
 fn upstream_headers(
-    host: &CallHost, sent: &HeaderMap, choice: surefoot_core::id::Choice, handling: Handling,
+    host: &CallHost,
+    sent: &HeaderMap,
+    choice: surefoot_core::id::Choice,
+    handling: Handling,
 ) -> HeaderMap {
     let secret = host.candidate(choice).map_or("", |candidate| candidate.secret.expose());
     let connection = connection_tokens(sent);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header, request};
 use hyper::body::Incoming;
-use surefoot_core::call::Call;
+use surefoot_core::call::{Call, Judge};
 use surefoot_core::drive::{Drive, Step};
 use surefoot_core::event::End;
 use surefoot_core::gateway::body::ModelSlot;
@@ -42,7 +42,9 @@ struct Arrived {
 
 /// Answers a request.
 pub(super) async fn respond(
-    shared: Arc<Shared>, request: Request<Incoming>, presence: Arc<Presence>,
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+    presence: Arc<Presence>,
 ) -> Response<ReplyBody> {
     let busy = presence.begin();
     let snapshot = shared.snapshot();
@@ -135,25 +137,32 @@ impl Arrived {
     }
 
     async fn run(
-        self, plan: Plan, tail: Tail, slot: Option<ModelSlot>, body: Bytes, permit: CallPermit,
+        self,
+        plan: Plan,
+        tail: Tail,
+        slot: Option<ModelSlot>,
+        body: Bytes,
+        permit: CallPermit,
     ) -> Response<ReplyBody> {
         let Arrived { shared, snapshot, busy, parts, call, seed, request_id, .. } = self;
         let handling = if slot.is_some() { Handling::Inspected } else { Handling::Raw };
         let headers = passing(&parts.headers, handling);
-        let asked = Asked { method: parts.method.clone(), headers, tail, body, slot };
         let on_disconnect = snapshot.gateway.config().server.on_client_disconnect;
         let started = shared.clock.now();
         let route = plan.route.clone();
-        let machine = Call::new(plan, call, seed, started).with_request_id(&request_id);
-        let host = CallHost::new(shared, snapshot, asked, call, route);
+        let trace = shared.trace().and_then(|file| file.begin(&plan, call, seed, started, &request_id));
+        let judge = if trace.is_some() { Judge::Telling } else { Judge::Live };
+        let machine = Call::new(plan, call, seed, started).with_request_id(&request_id).with_judge(judge);
+        let asked = Asked { request_id, method: parts.method.clone(), headers, tail, body, slot };
+        let host = CallHost::new(shared, snapshot, asked, call, route).traced(trace);
         let mut running = Running::new(Drive::new(machine, host), started, on_disconnect, busy, permit);
         loop {
             match poll_fn(|cx| running.poll_step(cx)).await {
                 Step::Commit(commit) => {
-                    let response = reply::committed(running, &commit, &request_id);
+                    let response = reply::committed(running, &commit);
                     return without_body(response, &parts.method).await;
                 }
-                Step::End(End::Answer(answer)) => return reply::answered(&running, &answer, &request_id),
+                Step::End(End::Answer(answer)) => return reply::answered(&running, &answer),
                 Step::End(_) => return reply::nothing(),
                 // A call commits before it forwards.
                 Step::Data(_) => {}

@@ -35,7 +35,11 @@ pub struct Running {
 impl Running {
     /// A fresh call.
     pub fn new(
-        drive: Drive<CallHost>, started: Time, on_disconnect: OnDisconnect, busy: Busy, permit: CallPermit,
+        drive: Drive<CallHost>,
+        started: Time,
+        on_disconnect: OnDisconnect,
+        busy: Busy,
+        permit: CallPermit,
     ) -> Box<Running> {
         let format = drive.call().plan().format;
         let (drive, permit) = (Some(drive), Some(permit));

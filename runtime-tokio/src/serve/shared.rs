@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use surefoot_core::event::Notice;
 use surefoot_core::gateway::Gateway;
 use surefoot_core::gateway::health::RequestHealth;
@@ -20,6 +20,7 @@ use super::lifecycle::Lifecycle;
 use crate::admin::metrics::Metrics;
 use crate::admin::recent::Recent;
 use crate::logging;
+use crate::trace_file::TraceFile;
 use crate::upstream::{Origin, Upstream, Upstreams};
 
 /// The core's time: microseconds since this process began to serve.
@@ -86,6 +87,7 @@ pub struct Shared {
     pub recent: Recent,
     health: Mutex<RequestHealth>,
     snapshot: ArcSwap<Snapshot>,
+    trace: ArcSwapOption<TraceFile>,
     seed: u64,
     calls: AtomicU64,
 }
@@ -102,6 +104,7 @@ impl Shared {
             recent: Recent::default(),
             health: Mutex::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
+            trace: ArcSwapOption::empty(),
             seed: RandomState::new().build_hasher().finish(),
             calls: AtomicU64::new(1),
         }
@@ -119,6 +122,16 @@ impl Shared {
         self.snapshot.store(snapshot);
     }
 
+    /// The trace's file, if there is a trace.
+    pub fn trace(&self) -> Option<Arc<TraceFile>> {
+        self.trace.load_full()
+    }
+
+    /// Traces the calls that begin from now on there, or nowhere.
+    pub fn set_trace(&self, trace: Option<Arc<TraceFile>>) {
+        self.trace.store(trace);
+    }
+
     /// The name and the seed of the next call.
     pub fn next_call(&self) -> (CallId, u64) {
         let id = self.calls.fetch_add(1, Ordering::Relaxed);
@@ -131,9 +144,9 @@ impl Shared {
     }
 
     /// Tells the log, the metrics and the status page of a notice.
-    pub fn observe(&self, call: CallId, route: &Route, notice: &Notice) {
-        logging::notice(call, route, notice);
+    pub fn observe(&self, call: CallId, request: &str, route: &Route, notice: &Notice) {
+        logging::notice(call, request, route, notice);
         self.metrics.notice(route, notice);
-        self.recent.notice(self.clock.now(), call, route, notice);
+        self.recent.notice(self.clock.now(), call, request, route, notice);
     }
 }

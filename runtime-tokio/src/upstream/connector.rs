@@ -105,13 +105,19 @@ impl Connector {
         let tls = self.tls.get().ok_or(Fault::Tls)?;
         let host = origin.authority.host().trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Fault::Tls)?;
-        let stream = tls.connect(name, tcp).await.map_err(|_| Fault::Tls)?;
+        let stream = tls.connect(name, tcp).await.map_err(|error| {
+            tracing::debug!(origin = %origin.authority, %error, "the TLS handshake failed");
+            Fault::Tls
+        })?;
         let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok(Dialed { stream: UpstreamStream::Tls(Box::new(stream)), h2, forward: None })
     }
 
     async fn dial_through(
-        &self, proxy: &Intercept, origin: &Origin, uri: Uri,
+        &self,
+        proxy: &Intercept,
+        origin: &Origin,
+        uri: Uri,
     ) -> Result<(TcpStream, Option<Option<HeaderValue>>), Fault> {
         let scheme = proxy.uri().scheme_str().unwrap_or("http");
         if scheme.starts_with("socks5") {
@@ -148,9 +154,16 @@ async fn call<S, T>(mut service: S, uri: Uri) -> Result<TcpStream, Fault>
 where
     S: Service<Uri, Response = T>,
     T: Into<Tcp>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(|_| Fault::Connect)?;
-    let stream = service.call(uri).await.map_err(|_| Fault::Connect)?;
+    let fault = |origin: Option<Authority>, error: S::Error| {
+        // The proxy's address stays out: it may hold a password.
+        tracing::debug!(origin = origin.map(tracing::field::display), error = %error.into(), "no connection");
+        Fault::Connect
+    };
+    std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(|error| fault(None, error))?;
+    let origin = uri.authority().cloned().filter(|authority| !authority.as_str().contains('@'));
+    let stream = service.call(uri).await.map_err(|error| fault(origin, error))?;
     Ok(stream.into().0)
 }
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::{Scheme, Uri};
-use http::{HeaderMap, Method, Request, Response, header, response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, response};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use surefoot_core::event::Fault;
 
 use super::coding::Decoder;
-use super::connector::PROXY_AUTHORIZATION;
-use super::link::{Body, H1, Link, Sending, fault, quiet};
+use super::connector::{Origin, PROXY_AUTHORIZATION};
+use super::link::{Body, H1, Link, Sending, fault};
 use super::{Upstream, lock};
 
 /// What is left of a finished answer is read away up to here, so that its connection can serve again.
@@ -167,13 +167,12 @@ impl Exchange {
 
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
         let Stage::Waiting { sending, link, reused } = &mut self.stage else { return Poll::Ready(None) };
-        link.drive(cx);
-        match std::task::ready!(quiet(link, cx, |cx| sending.as_mut().poll(cx))) {
+        match std::task::ready!(link.poll(cx, |cx| sending.as_mut().poll(cx))) {
             Ok(response) => Poll::Ready(Some(self.answered(response))),
             Err(mut error) => match error.take_message().filter(|_| *reused) {
                 // The kept connection was closed before a byte of the request was written: nobody saw it.
                 Some(request) => {
-                    self.stage = begin(&self.upstream, plain(request), self.connect);
+                    self.stage = begin(&self.upstream, plain(request, &self.upstream.origin), self.connect);
                     Poll::Ready(None)
                 }
                 None => Poll::Ready(Some(News::Fault(fault(error.error())))),
@@ -250,11 +249,22 @@ fn begin(upstream: &Arc<Upstream>, request: Request<Body>, connect: Option<Durat
 
 /// Hands the request to the connection, in the form that it wants.
 fn sent(upstream: &Upstream, mut link: Link, mut request: Request<Body>, reused: bool) -> Stage {
-    let host = http::HeaderValue::from_str(upstream.origin.authority.as_str()).ok();
+    let origin = &upstream.origin;
+    // A provider's configured headers may name another host than its address does.
+    let mut authority = None;
     let absolute = match &link {
-        Link::H2(_) => true,
+        Link::H2(_) => {
+            let named = request.headers_mut().remove(header::HOST);
+            authority = named.and_then(|host| host.to_str().ok()?.parse().ok());
+            true
+        }
         Link::H1(H1 { forward, .. }) => {
-            request.headers_mut().extend(host.map(|host| (header::HOST, host)));
+            let host = || HeaderValue::from_str(origin.authority.as_str()).ok();
+            if !request.headers().contains_key(header::HOST)
+                && let Some(host) = host()
+            {
+                request.headers_mut().insert(header::HOST, host);
+            }
             if let Some(Some(authorization)) = forward {
                 request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
             }
@@ -263,16 +273,21 @@ fn sent(upstream: &Upstream, mut link: Link, mut request: Request<Body>, reused:
     };
     if absolute {
         let mut parts = std::mem::take(request.uri_mut()).into_parts();
-        parts.scheme = Some(if upstream.origin.https { Scheme::HTTPS } else { Scheme::HTTP });
-        parts.authority = Some(upstream.origin.authority.clone());
+        parts.scheme = Some(if origin.https { Scheme::HTTPS } else { Scheme::HTTP });
+        parts.authority = authority.or_else(|| Some(origin.authority.clone()));
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
     }
     Stage::Waiting { sending: link.send(request), link, reused }
 }
 
 /// Undoes what [`sent`] did, for another connection.
-fn plain(mut request: Request<Body>) -> Request<Body> {
-    request.headers_mut().remove(header::HOST);
+fn plain(mut request: Request<Body>, origin: &Origin) -> Request<Body> {
+    let named = request.uri().authority().filter(|authority| **authority != origin.authority);
+    if let Some(host) = named.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
+        request.headers_mut().insert(header::HOST, host);
+    } else if request.headers().get(header::HOST).is_some_and(|host| host == origin.authority.as_str()) {
+        request.headers_mut().remove(header::HOST);
+    }
     request.headers_mut().remove(PROXY_AUTHORIZATION);
     let target = request.uri().path_and_query().cloned();
     *request.uri_mut() = target.map(Uri::from).unwrap_or_default();
@@ -280,22 +295,15 @@ fn plain(mut request: Request<Body>) -> Request<Body> {
 }
 
 fn poll_body(body: &mut Incoming, link: &mut Link, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Bytes>>> {
-    // What was read before comes first; then the connection runs; then what it brought. Bounded: each round that goes
-    // on has read something that is no data (trailers).
-    let mut driven = false;
     loop {
-        match quiet(link, cx, |cx| Pin::new(&mut *body).poll_frame(cx)) {
-            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+        match std::task::ready!(link.poll(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
+            Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Some(Ok(bytes))),
+                // Trailers say nothing to a client that was not told of them.
                 _ => continue,
             },
-            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-            Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending if driven => return Poll::Pending,
-            Poll::Pending => {
-                link.drive(cx);
-                driven = true;
-            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            None => return Poll::Ready(None),
         }
     }
 }

@@ -17,11 +17,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use surefoot_core::event::Fault;
 
 use super::connector::Dialed;
+use super::relay::Relay;
 use super::stream::UpstreamStream;
 
 pub(super) type Body = Full<Bytes>;
-pub(super) type Sending =
-    Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + Send>>;
+pub(super) type Sending = Pin<Box<dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + Send>>;
 
 #[derive(Debug)]
 pub(super) enum Link {
@@ -42,13 +42,38 @@ impl Link {
         }
     }
 
-    /// Goes on with what the connection has to do.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Link::H1(h1) = self {
-            h1.drive(cx);
+    /// Polls something that comes over this connection, with the connection's own machine run as far as it goes.
+    ///
+    /// Both ends of hyper's channels live in this one task under HTTP/1: what is polled need not wake anybody, and a
+    /// machine that wakes itself is run again here and now instead of through the scheduler.
+    pub(super) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let Link::H1(h1) = self else { return poll(cx) };
+        let mut quiet = Context::from_waker(Waker::noop());
+        let mut found = poll(&mut quiet);
+        for _ in 0..MAX_ROUNDS {
+            if found.is_ready() {
+                return found;
+            }
+            h1.relay.enter(cx.waker());
+            h1.drive();
+            found = poll(&mut quiet);
+            if !h1.relay.leave() {
+                return found;
+            }
         }
+        if found.is_pending() {
+            cx.waker().wake_by_ref();
+        }
+        found
     }
 }
+
+/// How often a connection is run in one go before others get their turn.
+const MAX_ROUNDS: usize = 4;
 
 /// An HTTP/1 connection and its machine.
 #[derive(Debug)]
@@ -56,6 +81,9 @@ pub(super) struct H1 {
     sender: http1::SendRequest<Body>,
     /// `None` once it is closed.
     machine: Option<Box<http1::Connection<TokioIo<UpstreamStream>, Body>>>,
+    relay: Arc<Relay>,
+    /// The relay as the machine's waker.
+    waker: Waker,
     /// As in [`Dialed::forward`].
     pub(super) forward: Option<Option<http::HeaderValue>>,
 }
@@ -65,13 +93,18 @@ impl H1 {
         let mut builder = http1::Builder::new();
         // A lenient reading of what providers and the proxies before them send; the defaults reject some of it.
         builder.allow_obsolete_multiline_headers_in_responses(true).allow_spaces_after_header_name_in_responses(true);
-        builder.max_headers(256);
         let io = TokioIo::new(dialed.stream);
         let (sender, machine) = builder.handshake(io).await.map_err(|_| Fault::Reset)?;
-        Ok(H1 { sender, machine: Some(Box::new(machine)), forward: dialed.forward })
+        let relay = Arc::new(Relay::default());
+        let waker = Waker::from(relay.clone());
+        Ok(H1 { sender, machine: Some(Box::new(machine)), relay, waker, forward: dialed.forward })
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>) {
+    fn drive(&mut self) {
+        self.run(&mut Context::from_waker(&self.waker.clone()));
+    }
+
+    fn run(&mut self, cx: &mut Context<'_>) {
         // Its errors are told to the response or to the body as well; there they are seen in order.
         if let Some(machine) = &mut self.machine
             && Pin::new(machine).poll(cx).is_ready()
@@ -82,7 +115,8 @@ impl H1 {
 
     /// Whether it is at rest between two requests and still open. Forgets the last user's waker.
     pub(super) fn is_usable(&mut self) -> bool {
-        self.drive(&mut Context::from_waker(Waker::noop()));
+        self.relay.forget();
+        self.run(&mut Context::from_waker(Waker::noop()));
         self.machine.is_some() && self.sender.is_ready()
     }
 }
@@ -145,15 +179,4 @@ fn is_malformed(error: &hyper::Error) -> bool {
         source = inner.source();
     }
     false
-}
-
-/// Polls something whose progress only [`Link::drive`] can bring (HTTP/1), or that wakes by itself (HTTP/2).
-///
-/// Under HTTP/1 both ends of hyper's channels live in this one task: waking it from within itself would only poll it
-/// once more for nothing.
-pub(super) fn quiet<T>(link: &Link, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-    match link {
-        Link::H1(_) => poll(&mut Context::from_waker(Waker::noop())),
-        Link::H2(_) => poll(cx),
-    }
 }

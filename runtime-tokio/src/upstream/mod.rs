@@ -8,6 +8,7 @@ mod coding;
 mod connector;
 mod exchange;
 mod link;
+mod relay;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -84,8 +85,10 @@ impl Upstream {
     fn sweep(&self) {
         // Taken out first: looking at a connection runs its state machine, which is not for under a lock.
         let kept = std::mem::take(&mut *lock(&self.idle));
-        let mut kept: Vec<_> =
-            kept.into_iter().filter_map(|(since, mut h1)| (since.elapsed() < IDLE_MAX && h1.is_usable()).then_some((since, h1))).collect();
+        let mut kept: Vec<_> = kept
+            .into_iter()
+            .filter_map(|(since, mut h1)| (since.elapsed() < IDLE_MAX && h1.is_usable()).then_some((since, h1)))
+            .collect();
         let mut idle = lock(&self.idle);
         kept.append(&mut idle);
         *idle = kept;

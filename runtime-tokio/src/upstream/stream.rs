@@ -32,7 +32,9 @@ impl AsyncWrite for UpstreamStream {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>],
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             UpstreamStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),

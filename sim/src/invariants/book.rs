@@ -31,44 +31,46 @@ struct Source {
     max_concurrency: u32,
     inflight: u32,
     rest: Time,
+    rpm: u32,
+    tpm: u32,
     requests: Leak,
     tokens: Leak,
 }
 
 /// A leaking bucket: what was used and has not leaked away; the limit holds over every pair of grants iff it never
 /// passes one minute's worth.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, Default)]
 struct Leak {
-    per_minute: u32,
+    /// The limit that the level was counted under; 0 = never used.
+    limit: u32,
     level: f64,
     at: Time,
 }
 
 impl Leak {
-    fn now(&mut self, now: Time) -> f64 {
-        let leaked = now.since(self.at).0 as f64 * f64::from(self.per_minute) / 60e6;
-        self.level = (self.level - leaked).max(0.0);
-        self.at = now;
-        self.level
+    /// The level under a limit. One that changed by a reload keeps the filled share, in whole units.
+    fn used(&self, now: Time, limit: u32) -> f64 {
+        if self.limit == 0 {
+            return 0.0;
+        }
+        let leaked = now.since(self.at).0 as f64 * f64::from(self.limit) / 60e6;
+        let used = (self.level - leaked).max(0.0);
+        if self.limit == limit {
+            return used;
+        }
+        let left = (f64::from(self.limit) - used + 1e-7).floor();
+        f64::from(limit) - (left * f64::from(limit) / f64::from(self.limit) + 1e-7).floor()
     }
 
-    fn add(&mut self, now: Time, amount: f64) {
-        let most = f64::from(self.per_minute) * 6.0;
-        self.level = (self.now(now) + amount).clamp(0.0, most);
+    fn add(&mut self, now: Time, limit: u32, amount: f64) {
+        if limit > 0 {
+            let level = (self.used(now, limit) + amount).clamp(0.0, f64::from(limit) * 6.0);
+            *self = Leak { limit, level, at: now };
+        }
     }
 
-    fn fits(&mut self, now: Time, cost: u32, grace: f64) -> bool {
-        let cost = f64::from(cost.min(self.per_minute));
-        self.per_minute == 0 || self.now(now) + cost <= f64::from(self.per_minute) + grace
-    }
-
-    fn limit(&mut self, now: Time, per_minute: u32) {
-        let level = self.now(now);
-        self.level = match self.per_minute {
-            0 => 0.0,
-            old => level * f64::from(per_minute) / f64::from(old),
-        };
-        self.per_minute = per_minute;
+    fn fits(&self, now: Time, limit: u32, cost: u32, grace: f64) -> bool {
+        limit == 0 || self.used(now, limit) + f64::from(cost.min(limit)) <= f64::from(limit) + grace
     }
 }
 
@@ -119,7 +121,7 @@ fn grown<T: Clone>(list: &mut Vec<T>, at: usize, fill: T) -> &mut T {
 
 impl Book {
     /// A configuration is in force.
-    pub(super) fn configure(&mut self, now: Time, settings: &Settings, views: &[TargetView<'_>]) {
+    pub(super) fn configure(&mut self, settings: &Settings, views: &[TargetView<'_>]) {
         if settings.breaker.window != self.settings.breaker.window {
             self.targets.iter_mut().flatten().for_each(|target| target.breaker.resized());
         }
@@ -132,17 +134,14 @@ impl Book {
                 max_concurrency: 0,
                 inflight: 0,
                 rest: Time::ZERO,
-                requests: Leak { per_minute: 0, level: 0.0, at: now },
-                tokens: Leak { per_minute: 0, level: 0.0, at: now },
+                rpm: 0,
+                tpm: 0,
+                requests: Leak::default(),
+                tokens: Leak::default(),
             });
             source.account = view.account;
             source.max_concurrency = view.max_concurrency;
-            if source.requests.per_minute != view.rpm {
-                source.requests.limit(now, view.rpm);
-            }
-            if source.tokens.per_minute != view.tpm {
-                source.tokens.limit(now, view.tpm);
-            }
+            (source.rpm, source.tpm) = (view.rpm, view.tpm);
             let initial = settings.pace.initial;
             let pace = (initial > 0).then(|| f64::from(initial.max(settings.pace.min)));
             grown(&mut self.targets, view.id.0 as usize, None).get_or_insert_with(|| Target {
@@ -250,8 +249,8 @@ impl Book {
                 if let Some(held) = self.give_back(*lease) {
                     self.target(held.target).breaker.unused(now, *lease);
                     if let Some(source) = &mut self.sources[held.source] {
-                        source.requests.add(now, -1.0);
-                        source.tokens.add(now, -f64::from(held.tokens));
+                        source.requests.add(now, source.rpm, -1.0);
+                        source.tokens.add(now, source.tpm, -f64::from(held.tokens));
                     }
                 }
                 Ok(())
@@ -312,8 +311,8 @@ impl Book {
         }
         let Some(known) = &mut self.sources[source] else { return Ok(()) };
         known.inflight += 1;
-        known.requests.add(now, 1.0);
-        known.tokens.add(now, f64::from(reserve.tokens));
+        known.requests.add(now, known.rpm, 1.0);
+        known.tokens.add(now, known.tpm, f64::from(reserve.tokens));
         let held = Held {
             call,
             target: at,
@@ -341,17 +340,16 @@ impl Book {
         if standing.not_before > now {
             return Some(Bar::Backoff);
         }
-        let limit = match (target.pace, target.ceiling) {
-            (None, 0) => f64::INFINITY,
-            (None, ceiling) => f64::from(ceiling),
-            (Some(pace), 0) => pace,
-            (Some(pace), ceiling) => pace.min(f64::from(ceiling)),
+        // At its ceiling the pace says nothing: whose limit that is says it.
+        let limit = match target.pace {
+            Some(pace) if target.ceiling == 0 || pace < f64::from(target.ceiling) => pace,
+            _ => f64::INFINITY,
         };
         if f64::from(target.inflight) >= (limit + grace).floor() {
             return Some(Bar::Pace);
         }
         let full = source.max_concurrency > 0 && source.inflight >= source.max_concurrency;
-        if full || !source.requests.fits(now, 1, grace) || !source.tokens.fits(now, tokens, grace) {
+        if full || !source.requests.fits(now, source.rpm, 1, grace) || !source.tokens.fits(now, source.tpm, tokens, grace) {
             return Some(Bar::Limit);
         }
         None
@@ -390,7 +388,7 @@ impl Book {
     fn token_limit(&self, reserve: &Reserve, choice: u16) -> u32 {
         let target = reserve.roster.entries[usize::from(choice)].target.0 as usize;
         let source = self.targets.get(target).and_then(Option::as_ref).map(|target| target.source.0 as usize);
-        source.and_then(|source| self.sources[source].as_ref()).map_or(0, |source| source.tokens.per_minute)
+        source.and_then(|source| self.sources[source].as_ref()).map_or(0, |source| source.tpm)
     }
 
     /// F2, G14: nobody waits while something credible can start.
@@ -462,7 +460,7 @@ impl Book {
         self.give_back(settle.lease);
         let Some(source) = &mut self.sources[held.source] else { return };
         if let Some(used) = settle.tokens {
-            source.tokens.add(now, f64::from(used) - f64::from(held.tokens));
+            source.tokens.add(now, source.tpm, f64::from(used) - f64::from(held.tokens));
         }
         if let Some(rest) = settle.rest {
             let until = match rest.scope {

@@ -9,6 +9,7 @@ use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{CallPolicy, Candidate, Plan, ProviderPolicy, Route};
 use surefoot_core::pool::{Op, Refusal, Reply, Strategy};
 use surefoot_core::time::{Span, Time};
+use surefoot_core::wire::Format;
 
 use super::book::Wrong;
 use crate::world::client::Client;
@@ -81,7 +82,9 @@ impl Attempt {
         let age = now.since(self.started);
         let over = |limit: Span, age: Span| !limit.is_zero() && age >= limit;
         let silent = self.told == 0 && over(timeouts.first_byte, age);
-        let idle = self.told > 0 && over(timeouts.idle, now.since(self.last_byte));
+        // What passes through begins with its head.
+        let passes = self.head_told && matches!(call.plan.format, Format::Raw | Format::Images);
+        let idle = (self.told > 0 || passes) && over(timeouts.idle, now.since(self.last_byte));
         silent || idle || over(timeouts.total, age) || self.could_be_left(call, now)
     }
 
@@ -147,7 +150,9 @@ impl Call {
                 return ensure(self.ticks.1 <= MAX_TICKS, "S9", || "ticked over and over at one moment".into());
             }
             Input::Reply { lease, reply } => return self.replied(now, *lease, reply),
-            Input::Head { attempt, .. } => self.of(*attempt, |attempt| attempt.head_told = true),
+            Input::Head { attempt, .. } => self.of(*attempt, |attempt| {
+                (attempt.head_told, attempt.last_byte) = (true, now);
+            }),
             Input::Chunk { attempt, bytes } => {
                 self.largest_chunk = self.largest_chunk.max(bytes.len());
                 self.of(*attempt, |attempt| {
@@ -212,6 +217,9 @@ impl Call {
             self.forwarded.extend_from_slice(bytes);
             return ensure(self.commit.is_some(), "S2", || "bytes go out before the commit".into());
         }
+        if matches!(action, Action::Judged(_)) {
+            return Ok(());
+        }
         self.actions += 1;
         ensure(self.actions <= MAX_ACTIONS, "S8", || "too many actions for one input".into())?;
         match action {
@@ -244,7 +252,7 @@ impl Call {
                 ensure(before.is_none(), "S4", || format!("settles {lease} a second time"))
             }
             Action::Ask(Op::Reserve(reserve)) => self.backoffs(now, &reserve.standing),
-            Action::Ask(_) | Action::Tell(_) | Action::Forward(_) => Ok(()),
+            Action::Ask(_) | Action::Tell(_) | Action::Forward(_) | Action::Judged(_) => Ok(()),
         }
     }
 

@@ -126,7 +126,7 @@ impl Checks {
                 }
             }
             Record::Over { call, end } => self.over(now, *call, end),
-            Record::Reloaded { settings, views } => self.book.configure(now, settings, views),
+            Record::Reloaded { settings, views } => self.book.configure(settings, views),
             Record::Judged => self.judged = true,
             Record::Turned { .. } | Record::Taken { .. } | Record::Healed => {}
         }

@@ -266,7 +266,9 @@ impl World {
         let call = self.begun;
         self.begun += 1;
         self.tally.calls.push(CallTally::default());
-        let plan = match self.plan(&client) {
+        let most = self.gateway.config().server.max_concurrency as usize;
+        let busy = most > 0 && self.calls.len() >= most;
+        let plan = match if busy { Err(503) } else { self.plan(&client) } {
             Ok(plan) => plan,
             Err(status) => {
                 self.tally.calls[call as usize].status = status;

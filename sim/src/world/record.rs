@@ -257,6 +257,7 @@ fn digest_action(action: &Action, digest: &mut Digest) {
         Action::Send { attempt, choice, why } => {
             digest.word(1 << 48 | (*why as u64) << 32 | u64::from(attempt.0) << 16 | u64::from(choice.0));
         }
+        Action::Judged(_) => digest.word(11 << 48),
         Action::Abort(attempt) => digest.word(2 << 48 | u64::from(attempt.0)),
         Action::Commit(commit) => {
             digest.word(3 << 48 | (commit.reason as u64) << 32 | u64::from(commit.attempt.0));

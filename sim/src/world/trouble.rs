@@ -238,6 +238,7 @@ impl Telling<'_> {
         let text = speech::error_text(self.ask.format, status, kind, code, "slow down");
         let mut script = self.error(trouble, status, headers, text.into_bytes());
         script.hint = hint;
+        script.overload = true;
         script
     }
 
@@ -272,7 +273,7 @@ impl Telling<'_> {
         Piece { bytes: self.style.event("", data), part: Part::Bad }
     }
 
-    fn error_piece(&mut self) -> (Piece, u16) {
+    fn error_piece(&mut self) -> (Piece, u16, bool) {
         let (status, kind, code) = match (self.ask.format, self.stream.below(3)) {
             (Format::Messages, 0) => (529, "overloaded_error", ""),
             (Format::Messages, 1) => (429, "rate_limit_error", ""),
@@ -281,7 +282,7 @@ impl Telling<'_> {
             (_, 1) => (429, "rate_limit_error", "rate_limit_exceeded"),
             _ => (500, "server_error", "server_error"),
         };
-        (speech::error_event(self.ask.format, &self.style, status, kind, code, "it broke off"), status)
+        (speech::error_event(self.ask.format, &self.style, status, kind, code, "it broke off"), status, status == 429 || kind.contains("overload") || code.contains("overload"))
     }
 
     fn stream(&mut self, trouble: Trouble) -> Script {
@@ -347,14 +348,14 @@ impl Telling<'_> {
                 script
             }
             Trouble::ErrorBeforeContent | Trouble::ErrorAfterContent => {
-                let (error, status) = self.error_piece();
+                let (error, status, overload) = self.error_piece();
                 let before = trouble == Trouble::ErrorBeforeContent;
                 pieces.truncate(if before { early } else { middle });
                 pieces.push(error);
                 let outcome = outcome_of(status);
                 let fate = if before { Fate::Fails(outcome) } else { Fate::Breaks(outcome) };
                 let mut script = self.event_stream(trouble, pieces, fate);
-                script.overload = matches!(status, 429 | 529);
+                script.overload = overload;
                 script
             }
             Trouble::MalformedBeforeContent | Trouble::DriftedBeforeContent => {
@@ -471,8 +472,7 @@ impl Telling<'_> {
             }
             Trouble::ErrorBeforeContent | Trouble::ErrorAfterContent | Trouble::ErrorBehind200 => {
                 let text = speech::error_text(ask.format, 503, "overloaded_error", "server_is_overloaded", "busy");
-                // Anthropic's word for it is a status of its own (M4), and overload (G14).
-                overload = looked_at && matches!(ask.format, Format::Messages | Format::CountTokens);
+                overload = looked_at;
                 (text.into_bytes(), fails(Transient), Close::Clean)
             }
             Trouble::MalformedBeforeContent | Trouble::MalformedAfterContent => {

@@ -59,6 +59,23 @@ fn a_stop_rule_ends_the_call() {
     assert_eq!((out.order(), out.answer().status, out.answer().no_retry), (vec![1], 503, true));
 }
 
+/// F12: in a stream the pattern sees the error event alone, not what its openers echo of the request.
+#[test]
+fn a_stop_rule_does_not_read_the_openers() {
+    let echo = ROLE.replace("\"id\":\"c\"", "\"id\":\"account suspended\"");
+    for (events, order) in [
+        (vec![echo.as_str(), OVERLOADED], vec![1, 2]),
+        (vec![ROLE, &OVERLOADED.replace("overloaded\"", "account suspended\"")], vec![1]),
+    ] {
+        let mut world = World::streams(vec![vec![sse(&events)], vec![sse(&[&delta("x"), STOP, DONE])]]);
+        world.policy.rules.stop.push(crate::policy::StopRule {
+            statuses: vec![],
+            pattern: Some(regex::Regex::new("account.*suspended").unwrap()),
+        });
+        assert_eq!(world.run().order(), order);
+    }
+}
+
 /// F9, F19: every answer matched a success rule: an error of our own, never one of the answers.
 #[test]
 fn a_matched_answer_is_never_shown() {

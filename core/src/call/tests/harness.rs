@@ -16,6 +16,7 @@ use crate::policy::{
 };
 use crate::pool::{Entry, Op, Pool, Roster, Settings, SourceSpec, Strategy, TargetSpec};
 use crate::time::{Span, Time};
+use crate::trace::Recorder;
 use crate::wire::Format;
 
 /// One step of an upstream.
@@ -125,7 +126,9 @@ pub(crate) struct World {
     pub(crate) scripts: Vec<Vec<Vec<Step>>>,
     pub(crate) asked: Vec<usize>,
     pub(crate) now: Time,
-    calls: u64,
+    /// Records the next call.
+    pub(crate) recorder: Option<Recorder>,
+    pub(crate) calls: u64,
 }
 
 /// What became of a call.
@@ -189,6 +192,7 @@ impl World {
             scripts,
             asked: vec![0; count],
             now: Time::from_millis(1),
+            recorder: None,
             calls: 0,
         }
     }
@@ -262,7 +266,7 @@ impl World {
         self.drive(call, None)
     }
 
-    fn drive(&mut self, mut call: Call, mut cancel: Option<(Time, CancelCause)>) -> Outcome {
+    pub(crate) fn drive(&mut self, mut call: Call, mut cancel: Option<(Time, CancelCause)>) -> Outcome {
         let started = self.now;
         let mut out = Outcome {
             sent: vec![],
@@ -280,11 +284,14 @@ impl World {
             let wake = match call.poll() {
                 Output::Do(action) => {
                     out.actions.push(action.clone());
+                    if let Some(recorder) = &mut self.recorder {
+                        recorder.action(&action);
+                    }
                     match action {
                         Action::Ask(op) | Action::Tell(op) => {
                             let lease = op.lease();
                             let reply = self.pool.apply(self.now, &op);
-                            call.handle(self.now, Input::Reply { lease, reply });
+                            self.tell(&mut call, Input::Reply { lease, reply });
                             assert!(self.pool.pop_granted().is_none(), "one call at a time: nobody queues");
                         }
                         Action::Send { attempt, choice: Choice(choice), why } => {
@@ -301,8 +308,9 @@ impl World {
                         Action::Forward(bytes) => {
                             assert!(out.commit.is_some(), "nothing leaves before the commit");
                             out.body.extend_from_slice(&bytes);
-                            call.handle(self.now, Input::Flushed);
+                            self.tell(&mut call, Input::Flushed);
                         }
+                        Action::Judged(_) => {}
                         Action::Notice(notice) => {
                             out.codes.push(notice.what.code());
                             out.notices.push(notice.what);
@@ -325,7 +333,7 @@ impl World {
             self.now = self.now.max(next);
             if cancel_at <= self.now {
                 let (_, cause) = cancel.take().unwrap();
-                call.handle(self.now, Input::Cancel(cause));
+                self.tell(&mut call, Input::Cancel(cause));
             } else if step_at <= self.now {
                 let (attempt, steps) = live.as_mut().unwrap();
                 let attempt = *attempt;
@@ -336,14 +344,21 @@ impl World {
                         if matches!(step, Step::End | Step::Fault(_)) {
                             live = None;
                         }
-                        call.handle(self.now, input(attempt, step));
+                        self.tell(&mut call, input(attempt, step));
                     }
                 }
             } else {
-                call.handle(self.now, Input::Tick);
+                self.tell(&mut call, Input::Tick);
             }
         }
         panic!("the call does not end: {:?}", call.phase());
+    }
+
+    fn tell(&mut self, call: &mut Call, input: Input) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.input(self.now, &input);
+        }
+        call.handle(self.now, input);
     }
 
     fn script(&mut self, choice: usize) -> VecDeque<Step> {

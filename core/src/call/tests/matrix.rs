@@ -81,6 +81,7 @@ fn brief(action: &Action) -> String {
         Action::Abort(_) => "abort".into(),
         Action::Commit(commit) => format!("commit({})", commit.reason.as_str()),
         Action::Forward(bytes) => format!("forward({})", bytes.len()),
+        Action::Judged(judgement) => format!("{judgement:?}"),
         Action::Notice(notice) => format!("[{}]", notice.what.code()),
         Action::Finish(end) => match end {
             crate::event::End::Answer(answer) => format!("finish({})", answer.status),

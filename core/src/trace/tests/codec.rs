@@ -1,0 +1,1 @@
+//! Every input and every action, to a line and back.
