@@ -83,6 +83,8 @@ struct Asked {
     roster: usize,
     wait_until: Time,
     next: Time,
+    /// The soonest that anything ends by itself, be it beyond `wait_until`: one who can wait longer may wait for it.
+    soonest: Option<Time>,
 }
 
 /// Rosters whose turns are remembered; beyond it all begin anew.
@@ -461,7 +463,8 @@ impl Pool {
         if let Some(asked) = self.asked.iter().find(like).filter(|_| plain).copied() {
             self.line.give_back(at, request);
             if let Some(waiter) = self.line.get_mut(at) {
-                waiter.next = asked.next;
+                waiter.next = asked.next.min(asked.soonest.unwrap_or(Time::NEVER));
+                self.line_due = self.line_due.min(waiter.next);
             }
             return None;
         }
@@ -473,10 +476,10 @@ impl Pool {
         };
         self.line.give_back(at, request);
         match reply {
-            Reply::Refused { why, after, .. } if line_helps(why, after) => {
+            Reply::Refused { why, after, soonest, .. } if line_helps(why, after) => {
                 self.note_waiter(at, after);
                 if plain {
-                    self.asked.push(Asked { roster, wait_until, next: after.unwrap_or(Time::NEVER) });
+                    self.asked.push(Asked { roster, wait_until, next: after.unwrap_or(Time::NEVER), soonest });
                 }
                 None
             }
