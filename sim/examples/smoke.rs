@@ -1,30 +1,23 @@
-//! Runs some seeds.
-use std::sync::Arc;
-use surefoot_sim::{scenario::draw::draw, world::{World, log::Keep}};
-fn main() {
-    let mut args = std::env::args().skip(1);
-    let a: u64 = args.next().unwrap().parse().unwrap();
-    let b: u64 = args.next().unwrap().parse().unwrap();
-    let all = args.next().is_some();
-    let start = std::time::Instant::now();
-    let (mut calls, mut records, mut bad) = (0, 0, std::collections::BTreeMap::<&str, Vec<u64>>::new());
-    let mut ends = [0; 6];
-    let mut coverage = surefoot_sim::world::log::Coverage::default();
-    for seed in a..b {
-        let scenario = Arc::new(draw(seed));
-        if all { for w in &scenario.words { println!("{w}"); } println!("{}", scenario.tree); for e in &scenario.episodes { println!("{e:?}"); } }
-        let report = World::new(scenario, if all { Keep::All } else { Keep::Nothing }, true).run();
-        if all { for line in &report.lines { println!("{line}"); } }
-        calls += report.calls; records += report.records;
-        for i in 0..6 { ends[i] += report.tally.ends[i]; }
-        for (x, y) in coverage.iter_mut().zip(report.coverage) { for (p, q) in x.iter_mut().zip(y) { *p += q; } }
-        if let Some(v) = report.violation {
-            if bad.entry(v.id).or_default().len() < 3 || all { println!("seed {seed}: {} at {:.6} call {:?}: {}", v.id, v.at.0 as f64/1e6, v.call, v.text); }
-            bad.entry(v.id).or_default().push(seed);
+//! Runs seeds without the gateway's command line: `smoke A B`, or `smoke SEED [log] [cut words]`.
+
+use std::io::{stdout, Write};
+
+use surefoot_sim::chaos::{ChaosArgs, SeedArgs, run_chaos, run_seed};
+use surefoot_sim::scenario::cut::Cut;
+
+fn main() -> std::io::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<u64> = args.iter().map_while(|word| word.parse().ok()).collect();
+    let out = &mut stdout().lock();
+    match numbers[..] {
+        [seed] => {
+            let cut = args.get(2).and_then(|words| Cut::parse(words).ok()).unwrap_or_default();
+            run_seed(&SeedArgs { seed, cut, log: args.get(1).is_some_and(|word| word == "log") }, out)?;
         }
+        [from, to] => {
+            run_chaos(&ChaosArgs { seeds: from..to, ..ChaosArgs::default() }, out)?;
+        }
+        _ => writeln!(out, "smoke A B | smoke SEED [log] [cut]")?,
     }
-    let took = start.elapsed().as_secs_f64();
-    println!("{calls} calls {records} records {:.0} calls/s {:.0} records/s ends {ends:?}", calls as f64 / took, records as f64 / took);
-    for (id, seeds) in bad { println!("{id}: {} {:?}", seeds.len(), &seeds[..seeds.len().min(8)]); }
-    if b - a > 50 { for row in coverage { println!("{row:?}"); } }
+    Ok(())
 }

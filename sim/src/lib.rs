@@ -4,8 +4,11 @@
 //! moves, against upstreams that speak every protocol and fail in every way, under judges that share nothing with it.
 //! A run is decided by its seed. See `docs/simulation.md`.
 
+pub mod chaos;
+pub mod coverage;
 pub mod digest;
 pub mod invariants;
 pub mod rng;
 pub mod scenario;
+pub mod shrink;
 pub mod world;

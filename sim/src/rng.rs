@@ -22,7 +22,7 @@ pub enum Concern {
     Chunks,
     Store,
     Sample,
-    Schedule,
+    Late,
 }
 
 impl Stream {

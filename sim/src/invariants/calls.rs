@@ -167,14 +167,16 @@ impl Call {
         Ok(())
     }
 
+    /// News of an attempt that is over changes nothing.
     fn of(&mut self, no: AttemptNo, change: impl FnOnce(&mut Attempt)) {
-        if let Some(attempt) = self.attempts.get_mut(usize::from(no.0)) {
+        if let Some(attempt) = self.attempts.get_mut(usize::from(no.0)).filter(|attempt| attempt.settled.is_none()) {
             change(attempt);
         }
     }
 
     fn ended(&mut self, no: AttemptNo, fault: Option<Fault>) {
-        self.connection.take_if(|open| *open == no);
+        let live = self.attempts.get(usize::from(no.0)).is_some_and(|attempt| attempt.settled.is_none());
+        self.connection.take_if(|open| *open == no && live);
         self.of(no, |attempt| (attempt.over, attempt.fault) = (true, fault));
     }
 
@@ -230,7 +232,8 @@ impl Call {
             }
             Action::Commit(commit) => {
                 let before = self.commit.replace(*commit);
-                ensure(before.is_none(), "S10", || "commits a second time".into())
+                ensure(before.is_none(), "S10", || "commits a second time".into())?;
+                self.stop_waiting(now)
             }
             Action::Notice(notice) => {
                 if let What::AttemptEnded { reason, .. } = notice.what

@@ -41,6 +41,7 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
     let fits = match truth.fate {
         // Of what passes through only the head is looked at, unless another attempt may follow (M7).
         Fate::Fails(_) if call.plan.format == Format::Raw && by_status == Some(outcome) => true,
+        Fate::Fails(_) if call.plan.format == Format::Raw && attempt.fault.is_some() => outcome == Outcome::Transient,
         Fate::Good => outcome == Outcome::Success,
         Fate::Unstructured => matches!(outcome, Outcome::Success | Outcome::ResultInvalid),
         Fate::Empty => match call.policy().empty_completion {
@@ -276,8 +277,8 @@ fn answered(call: &Call, answer: &surefoot_core::event::Answer) -> Result<(), Wr
         }
         let truth = call.attempt(head).and_then(|attempt| attempt.truth.as_ref());
         if answer.as_sent
-            && let Some(truth) = truth
-            && truth.body.len() != answer.body.len()
+            && truth.is_some()
+            && call.attempt(head).is_some_and(|attempt| attempt.told != answer.body.len())
         {
             return Err(("F19", "the answer is not the upstream's body although it says so".into()));
         }

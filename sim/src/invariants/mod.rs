@@ -26,6 +26,7 @@ pub mod life;
 mod rechunk;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use surefoot_core::call::Phase;
 use surefoot_core::event::{Action, CancelCause};
@@ -49,6 +50,16 @@ pub struct Violation {
     pub call: Option<u32>,
     /// What.
     pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:.6} s", self.id, self.at.0 as f64 / 1e6)?;
+        if let Some(call) = self.call {
+            write!(f, ", call {call}")?;
+        }
+        write!(f, ": {}", self.text)
+    }
 }
 
 /// All judges of a run.

@@ -1,6 +1,8 @@
 //! A hostile scenario out of a seed. Swarm testing: each run has some faults and lacks others, for a fault that is always
 //! there hides what only its absence would show.
 
+use std::collections::BTreeSet;
+
 use surefoot_core::event::CancelCause;
 use surefoot_core::gateway::Operation;
 use surefoot_core::time::{Span, Time};
@@ -73,6 +75,7 @@ pub fn draw(seed: u64) -> Scenario {
         accounts,
         episodes: Vec::new(),
         arrivals: Vec::new(),
+        absent: BTreeSet::new(),
         queue: Vec::new(),
         workers: Vec::new(),
         thinks: Span::ZERO,
@@ -82,6 +85,7 @@ pub fn draw(seed: u64) -> Scenario {
         longest_hint: Span::from_secs(options.pick(&[1, 4, 20])),
         store_latency: Span::from_millis(if options.chance(150_000) { options.pick(&[1, 20, 300]) } else { 0 }),
         finishes_for_nobody: options.chance(100_000),
+        late_ppm: options.pick(&[0, 0, 300_000]),
         lone,
     };
     match lone {

@@ -91,7 +91,7 @@ impl Knobs {
             "window": { "max_bytes": s.pick(&[262_144, 262_144, 4000, 300]), "max_events": s.pick(&[4096, 4096, 12, 3]) },
             "timeouts": { "connect_ms": 10_000, "first_byte_ms": s.pick(&[1500, 4000, 20_000]),
                           "first_content_ms": if lone { 0 } else { s.pick(&[0, 0, 0, 700, 2500]) },
-                          "idle_ms": s.pick(&[2000, 6000, 30_000]), "total_ms": s.pick(&[4000, 12_000, 60_000]) },
+                          "idle_ms": s.pick(&[2000, 6000, 30_000, 90_000]), "total_ms": s.pick(&[4000, 12_000, 60_000, 200_000]) },
             "breaker": { "fail_threshold": s.pick(&[1, 2, 3, 5]), "min_calls": s.pick(&[3, 10, 10]), "fail_rate": s.pick(&[0.3, 0.6, 0.6, 0.9]),
                          "window_seconds": s.pick(&[2.0, 10.0, 60.0]), "cooldown_seconds": cooldown, "max_cooldown_seconds": max_cooldown,
                          "probe_ttl_seconds": s.pick(&[1.0, 10.0, 60.0]), "count_rate_limited": s.chance(100_000),

@@ -1,7 +1,10 @@
 //! What a run consists of: everything that is decided before its first event.
 
+pub mod cut;
 pub mod draw;
 mod knobs;
+
+use std::collections::BTreeSet;
 
 use surefoot_core::time::{Span, Time};
 
@@ -27,8 +30,10 @@ pub struct Scenario {
     pub accounts: Vec<Account>,
     /// Faults with a shape.
     pub episodes: Vec<Episode>,
-    /// Clients that come when they will.
+    /// Clients that come when they will. A call's number is its client's place here, whoever else comes.
     pub arrivals: Vec<(Time, Client)>,
+    /// Clients of [`Scenario::arrivals`] that stay away.
+    pub absent: BTreeSet<u32>,
     /// Clients that come one after the other, as many at once as there are workers.
     pub queue: Vec<Client>,
     /// When each worker begins.
@@ -47,6 +52,8 @@ pub struct Scenario {
     pub store_latency: Span,
     /// Attempts run on for clients that left (`on_client_disconnect = "finish"`).
     pub finishes_for_nobody: bool,
+    /// News of attempts that are over may come late, this share of times in millionths.
+    pub late_ppm: u64,
     /// Exactly one source works, all calls go over it and the dead ones (L4).
     pub lone: Option<usize>,
 }

@@ -49,6 +49,8 @@ pub struct Shared {
     pub longest_hint: Span,
     /// The store's latency, one way; zero = the pool answers at once.
     pub store_latency: Span,
+    /// How often news of an attempt that was dropped comes all the same, in millionths.
+    pub late_ppm: u64,
     /// Commands on their way to a slow store, in order.
     pub to_store: VecDeque<(Time, u32, Op)>,
     /// Replies and grants on their way to a call, by its number.
@@ -79,6 +81,7 @@ impl Shared {
             refuses_words: false,
             longest_hint: Span::from_secs(5),
             store_latency: Span::ZERO,
+            late_ppm: 0,
             to_store: VecDeque::new(),
             mail: BTreeMap::new(),
             asking: BTreeMap::new(),
@@ -181,6 +184,8 @@ pub struct SimHost {
     route: Arc<Route>,
     phase: Phase,
     live: Option<(AttemptNo, VecDeque<(Time, Step)>)>,
+    /// News that comes too late.
+    stale: VecDeque<(AttemptNo, Step)>,
     /// When the call wants to be ticked.
     pub sleeps_until: Time,
 }
@@ -193,7 +198,7 @@ fn exchange_of(call: u32, attempt: AttemptNo) -> u64 {
 impl SimHost {
     /// The adapter of call number `call`.
     pub fn new(shared: Rc<RefCell<Shared>>, call: u32, ask: Ask, route: Arc<Route>) -> SimHost {
-        SimHost { shared, call, ask, route, phase: Phase::Asking, live: None, sleeps_until: Time::NEVER }
+        SimHost { shared, call, ask, route, phase: Phase::Asking, live: None, stale: VecDeque::new(), sleeps_until: Time::NEVER }
     }
 
     /// Breaks an exchange that would never end.
@@ -258,9 +263,15 @@ impl Host for SimHost {
     }
 
     fn abort(&mut self, attempt: AttemptNo) {
-        if self.live.take_if(|(live, _)| *live == attempt).is_some() {
-            let shared = self.shared.clone();
-            shared.borrow_mut().forget(exchange_of(self.call, attempt));
+        if let Some((_, steps)) = self.live.take_if(|(live, _)| *live == attempt) {
+            let exchange = exchange_of(self.call, attempt);
+            let mut shared = self.shared.borrow_mut();
+            shared.forget(exchange);
+            let mut late = Stream::new(shared.seed, Concern::Late, exchange, 0);
+            if late.chance(shared.late_ppm) {
+                let some = steps.into_iter().take(1 + late.below(3) as usize);
+                self.stale.extend(some.map(|(_, step)| (attempt, step)));
+            }
         }
     }
 
@@ -274,6 +285,9 @@ impl Host for SimHost {
             && let Some((_, lease, reply)) = mail.pop_front()
         {
             return Poll::Ready(Input::Reply { lease, reply });
+        }
+        if let Some((attempt, step)) = self.stale.pop_front() {
+            return Poll::Ready(step.into_input(attempt));
         }
         let Some((attempt, steps)) = &mut self.live else { return Poll::Pending };
         if steps.front().is_none_or(|(at, _)| *at > now) {

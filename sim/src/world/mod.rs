@@ -148,6 +148,7 @@ impl World {
         shared.refuses_words = scenario.refuses_words;
         shared.longest_hint = scenario.longest_hint;
         shared.store_latency = scenario.store_latency;
+        shared.late_ppm = scenario.late_ppm;
         let mut world = World {
             shared: Rc::new(RefCell::new(shared)),
             gateway,
@@ -161,7 +162,8 @@ impl World {
             scenario: scenario.clone(),
         };
         world.tell_configuration();
-        for (index, (at, _)) in scenario.arrivals.iter().enumerate() {
+        let present = |(index, _): &(usize, _)| !scenario.absent.contains(&(*index as u32));
+        for (index, (at, _)) in scenario.arrivals.iter().enumerate().filter(present) {
             world.at(*at, Happening::Arrive(index as u32));
         }
         scenario.workers.iter().for_each(|at| world.at(*at, Happening::Work));
@@ -206,7 +208,7 @@ impl World {
         match happening {
             Happening::Arrive(index) => {
                 let scenario = self.scenario.clone();
-                self.begin(scenario.arrivals[index as usize].1.clone());
+                self.begin(index, scenario.arrivals[index as usize].1.clone());
             }
             Happening::Work => self.work(),
             Happening::Wake(call, turn) => {
@@ -257,15 +259,17 @@ impl World {
     fn work(&mut self) {
         let scenario = self.scenario.clone();
         if let Some(client) = scenario.queue.get(self.next_client) {
+            let call = scenario.arrivals.len() + self.next_client;
             self.next_client += 1;
-            self.begin(client.clone());
+            self.begin(call as u32, client.clone());
         }
     }
 
-    fn begin(&mut self, client: Client) {
-        let call = self.begun;
+    fn begin(&mut self, call: u32, client: Client) {
         self.begun += 1;
-        self.tally.calls.push(CallTally::default());
+        if self.tally.calls.len() <= call as usize {
+            self.tally.calls.resize(call as usize + 1, CallTally::default());
+        }
         let most = self.gateway.config().server.max_concurrency as usize;
         let busy = most > 0 && self.calls.len() >= most;
         let plan = match if busy { Err(503) } else { self.plan(&client) } {

@@ -207,7 +207,7 @@ impl Site {
         truth.ends.retain(|(end, _)| *end <= sent);
         truth.overload &= truth.status.is_some_and(|status| status >= 400);
         truth.fate = match truth.fate {
-            Fate::Fails(outcome) if truth.status.is_some_and(|status| status >= 400) => Fate::Fails(outcome),
+            Fate::Fails(outcome) if truth.status != Some(200) => Fate::Fails(outcome),
             fate @ (Fate::Good | Fate::Empty) if finished => fate,
             _ if committed => Fate::Breaks(Outcome::Transient),
             _ => Fate::Fails(Outcome::Transient),

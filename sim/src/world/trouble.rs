@@ -60,10 +60,11 @@ pub enum Trouble {
     TooLarge,
     Unstructured,
     KeyInError,
+    Trickle,
 }
 
 /// Every trouble that chance may pick; statuses stand for their kind.
-pub const ALL: [Trouble; 60] = {
+pub const ALL: [Trouble; 61] = {
     use Trouble::*;
     [
         Refused, ConnectTimeout, Tls, ResetBeforeHead, NotHttp, BlackHole, Limited, Overloaded, QuotaGone, BadKey,
@@ -72,7 +73,7 @@ pub const ALL: [Trouble; 60] = {
         ErrorAfterContent, ErrorBehind200, MalformedBeforeContent, MalformedAfterContent, DriftedBeforeContent,
         DriftedAfterContent, Html, EmptyBody, WrongContentType, JsonForStream, StreamForJson, Empty, NoChoices,
         ZeroUsage, DoubleDone, AfterTheEnd, NoDone, NoLastBlankLine, LongOpening, RefusedWords, BadCoding, TooLarge,
-        Unstructured, KeyInError, Status(301), Status(400), Status(402), Status(403), Status(404), Status(408),
+        Unstructured, KeyInError, Trickle, Status(301), Status(400), Status(402), Status(403), Status(404), Status(408),
         Status(413), Status(422), Status(425), Status(500), Status(502), Status(503), Status(504), Status(524),
         Status(999),
     ]
@@ -198,7 +199,24 @@ impl Telling<'_> {
             2 => b"upstream connect error".to_vec(),
             _ => speech::error_text(self.ask.format, status, "upstream_failure", "", "it failed").into_bytes(),
         };
-        self.error(trouble, status, Vec::new(), body)
+        let mut script = self.error(trouble, status, Vec::new(), body);
+        match self.stream.below(20) {
+            0 => script.close = Close::Fault(Fault::Reset),
+            1 => script.close = Close::Never,
+            2 => {
+                let Some((_, piece)) = script.pieces.pop() else { return script };
+                script.pieces = self.trickled(piece);
+            }
+            _ => {}
+        }
+        script
+    }
+
+    /// A piece in parts, with long pauses between them.
+    fn trickled(&mut self, piece: Piece) -> Vec<(Span, Piece)> {
+        let size = piece.bytes.len().div_ceil(4).max(1);
+        let parts = piece.bytes.chunks(size).map(|bytes| Piece { bytes: bytes.to_vec(), part: piece.part });
+        parts.map(|part| (Span(self.stream.range(1_000_000, 40_000_000)), part)).collect()
     }
 
     /// A pushback in one of the spellings of G12.
@@ -420,6 +438,13 @@ impl Telling<'_> {
                 script.close = Close::Fault(if trouble == Trouble::BadCoding { Fault::Coding } else { Fault::TooLarge });
                 script
             }
+            Trouble::Trickle => {
+                let mut script = self.event_stream(trouble, pieces, Fate::Good);
+                for (gap, _) in script.pieces.iter_mut().take(8) {
+                    *gap = Span(self.stream.range(500_000, 20_000_000));
+                }
+                script
+            }
             Trouble::ErrorBehind200 | Trouble::Html | Trouble::EmptyBody => self.whole(trouble),
             _ => self.event_stream(trouble, pieces, Fate::Good),
         }
@@ -510,6 +535,11 @@ impl Telling<'_> {
         let mut script = self.tell(trouble, content_type, pieces, fate);
         script.close = close;
         script.overload = overload;
+        if trouble == Trouble::Trickle
+            && let Some((_, piece)) = script.pieces.pop()
+        {
+            script.pieces = self.trickled(piece);
+        }
         if trouble == Trouble::SlowFirstByte {
             script.opens_after = Span(script.opens_after.0 + self.stream.range(500_000, 15_000_000));
         }
