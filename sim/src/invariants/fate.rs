@@ -38,7 +38,9 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
         Some(CommitReason::WindowBytes | CommitReason::WindowEvents)
     );
     let by_status = truth.status.map(crate::world::trouble::outcome_of);
+    let broke_first = attempt.fault.is_some() && !attempt.head_told;
     let fits = match truth.fate {
+        _ if broke_first => outcome == Outcome::Transient,
         // Of what passes through only the head is looked at, unless another attempt may follow (M7).
         Fate::Fails(_) if call.plan.format == Format::Raw && by_status == Some(outcome) => true,
         Fate::Fails(_) if call.plan.format == Format::Raw && attempt.fault.is_some() => outcome == Outcome::Transient,
@@ -55,7 +57,7 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
     if !fits && !(outcome == Outcome::Transient && timed_out) {
         return Err(("S11", format!("{outcome:?} was taught by {:?} ({:?}), nothing timed out", truth.trouble, truth.fate)));
     }
-    if fits && !early(attempt, truth) && call.plan.format != Format::Raw {
+    if fits && !broke_first && !early(attempt, truth) && call.plan.format != Format::Raw {
         pushback(call, truth, settle)?;
     }
     Ok(())
