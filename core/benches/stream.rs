@@ -1,4 +1,5 @@
 //! Prints what a chunk costs in the core: `cargo bench -p surefoot-core --bench stream`.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a bench is about the time that passes")]
 
 use std::hint::black_box;
 use std::time::Instant;

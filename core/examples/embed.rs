@@ -26,41 +26,40 @@ use surefoot_core::time::Time;
 /// One request, from its body to its answer.
 fn serve(gateway: &Gateway, pool: &mut Pool, began: Instant, request: &Bytes) -> (Vec<u8>, End) {
     let now = || Time(began.elapsed().as_micros() as u64);
-    let planned =
-        gateway.plan(Operation::ChatCompletions, None, None, request, "req-1").expect("a request we can serve");
+    let planned = gateway.plan(Operation::ChatCompletions, None, None, request, "req-1").expect("a good request");
     let route = planned.plan.route.clone();
     let mut call = Call::new(planned.plan, CallId(1), 42, now()); // 42: the seed of its random choices
     let mut answer = Vec::new();
     loop {
-        match call.poll() {
+        let input = match call.poll() {
             Output::Do(Action::Ask(op) | Action::Tell(op)) => {
-                let (lease, reply) = (op.lease(), pool.apply(now(), &op));
-                call.handle(now(), Input::Reply { lease, reply });
+                Input::Reply { lease: op.lease(), reply: pool.apply(now(), &op) }
             }
             Output::Do(Action::Send { attempt, choice, .. }) => {
                 let candidate = &route.candidates[usize::from(choice.0)];
                 let upstream = gateway.upstream(candidate.place).expect("a place of this configuration");
-                let Ok((status, body)) = post(&upstream, &planned.slot.body_for(request, &candidate.model)) else {
-                    call.handle(now(), Input::Fault { attempt, fault: Fault::Connect });
-                    continue;
-                };
-                call.handle(now(), Input::Head { attempt, head: Head { status, ..Head::default() } });
-                call.handle(now(), Input::Chunk { attempt, bytes: body.into() });
-                call.handle(now(), Input::End { attempt });
+                match post(&upstream, &planned.slot.body_for(request, &candidate.model)) {
+                    Ok((status, body)) => {
+                        call.handle(now(), Input::Head { attempt, head: Head { status, ..Head::default() } });
+                        call.handle(now(), Input::Chunk { attempt, bytes: body.into() });
+                        Input::End { attempt }
+                    }
+                    Err(_) => Input::Fault { attempt, fault: Fault::Connect },
+                }
             }
             Output::Do(Action::Forward(bytes)) => {
                 answer.extend_from_slice(&bytes);
-                call.handle(now(), Input::Flushed);
+                Input::Flushed
             }
-            Output::Do(Action::Notice(notice)) => println!("{:>5} µs  {}", notice.elapsed.0, notice.what.code()),
-            Output::Do(Action::Commit(_) | Action::Abort(_) | Action::Judged(_)) => {}
             Output::Do(Action::Finish(end)) => return (answer, end),
+            Output::Do(_) => continue, // the commit, and what is worth a line in a log
             Output::Wait(wake) => {
                 let wake = wake.expect("no attempt is under way, so only time can go on");
                 thread::sleep(Duration::from_micros(wake.at.0.saturating_sub(now().0)));
-                call.handle(now(), Input::Tick);
+                Input::Tick
             }
-        }
+        };
+        call.handle(now(), input);
     }
 }
 

@@ -128,7 +128,7 @@ fn the_client_gets_the_whole_events_of_every_cut_and_one_loud_end() {
         let stream = std::fs::read(&path).expect("a recording");
         let name = path.display().to_string();
         // Every cut of a short recording; of a long one, whose cuts are alike, a prime's multiples and the end.
-        let step = if stream.len() < 2500 { 1 } else { stream.len() / 300 | 1 };
+        let step = if stream.len() < 2500 { 1 } else { (stream.len() / 300) | 1 };
         for cut in (0..stream.len()).step_by(step).chain([stream.len()]) {
             check(&mut bench, &name, format, &stream, cut);
         }

@@ -36,6 +36,8 @@ pub struct TraceFile {
     to_writer: Sender<Work>,
     waiting: Arc<AtomicUsize>,
     overrun: AtomicBool,
+    /// Lines were left out since the last call began: a policy may be among them, so they are told again.
+    lost: AtomicBool,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -71,6 +73,7 @@ impl TraceFile {
             to_writer,
             waiting,
             overrun: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             writer: Mutex::new(Some(writer)),
         })))
     }
@@ -93,6 +96,9 @@ impl TraceFile {
         let unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
         let start = Start { id, seed, now, request_id, unix_ms };
         let mut policies = self.policies();
+        if self.lost.swap(false, Ordering::Relaxed) {
+            policies.retell();
+        }
         let mut recorder = Recorder::new(self.wanted.mode, &mut policies, plan, &start)?;
         // Under the lock: a policy's line comes before the first call that names it.
         self.append(recorder.take());
@@ -108,6 +114,7 @@ impl TraceFile {
             return;
         }
         if self.waiting.load(Ordering::Relaxed) + lines.len() > MAX_WAITING_BYTES {
+            self.lost.store(true, Ordering::Relaxed);
             if !self.overrun.swap(true, Ordering::Relaxed) {
                 tracing::warn!("the trace file does not keep up: lines are left out of it");
             }
@@ -179,6 +186,6 @@ impl CallTrace {
 
 impl Drop for CallTrace {
     fn drop(&mut self) {
-        self.file.append(self.recorder.take());
+        self.file.append(self.recorder.close());
     }
 }

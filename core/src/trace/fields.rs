@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::hash::Fnv;
+use super::hash::Hash;
 use crate::wire::Header;
 
 /// What is wrong with a line, and with which.
@@ -254,7 +254,8 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-const SUM: &str = ",\"sum\":\"";
+/// What stands before the checksum.
+pub(super) const SUM: &str = ",\"sum\":\"";
 /// A line's tail: the checksum's key, eight digits, a quote and a brace.
 const TAIL: usize = SUM.len() + 8 + 2;
 
@@ -264,7 +265,7 @@ pub(super) fn write(line: &impl Serialize, out: &mut Vec<u8>) -> u32 {
     debug_assert!(written.is_ok(), "numbers, words and texts can always be written");
     let mut written = written.unwrap_or_default();
     written.pop();
-    let sum = Fnv::new().with(&written).folded();
+    let sum = Hash::new().with(&written).folded();
     out.extend_from_slice(&written);
     out.extend_from_slice(SUM.as_bytes());
     out.extend_from_slice(format!("{sum:08x}").as_bytes());
@@ -283,7 +284,7 @@ pub(super) fn check(line: &str) -> Result<u32, Problem> {
         Some((at, u32::from_str_radix(digits, 16).ok()?))
     });
     let Some((at, told)) = told else { return Err(parse::<Unchecked>(line).err().unwrap_or(Problem::missing("sum"))) };
-    let sum = Fnv::new().with(line.get(..at).unwrap_or_default().as_bytes()).folded();
+    let sum = Hash::new().with(line.get(..at).unwrap_or_default().as_bytes()).folded();
     if sum == told { Ok(sum) } else { Err(parse::<Unchecked>(line).err().unwrap_or(Problem::Edited)) }
 }
 

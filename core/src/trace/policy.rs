@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::VERSION;
 use super::fields::{self, Problem};
-use super::hash::Fnv;
+use super::hash::Hash;
 use super::secrets::{Secrets, token};
 use super::words::Word;
 use crate::id::{SourceId, TargetId};
@@ -46,6 +46,12 @@ impl Policies {
     /// Nothing told yet.
     pub fn new() -> Policies {
         Policies::default()
+    }
+
+    /// Tells every route again: lines were lost on their way to the file, or the file was emptied.
+    pub fn retell(&mut self) {
+        self.known.clear();
+        self.told.clear();
     }
 
     /// The route's id and keys; its line goes to `out` when the file does not have it yet.
@@ -152,7 +158,7 @@ impl PolicyLine {
     /// The hash of its content: its name.
     fn hash(&self) -> u64 {
         let content = serde_json::to_vec(self).unwrap_or_default();
-        Fnv::new().with(&content).value()
+        Hash::new().with(&content).value()
     }
 
     /// The route that it tells; its keys are tokens.

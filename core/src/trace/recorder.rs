@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 
 use bytes::{Buf, Bytes};
 
-use super::codec::{Text, action_fields, hex, input_fields};
+use super::codec::{Text, hex, put_action, put_input};
 use super::fields::{Fields, write};
-use super::hash::Fnv;
+use super::hash::Hash;
 use super::mask::Masker;
 use super::policy::Policies;
 use super::secrets::Secrets;
@@ -57,7 +57,7 @@ pub struct Recorder {
     /// Lines that wait for one that waits for the rest of a key.
     queue: VecDeque<Item>,
     lines: u32,
-    hash: Fnv,
+    hash: Hash,
     out: Vec<u8>,
     finished: bool,
 }
@@ -153,7 +153,7 @@ impl Recorder {
             last_reason: None,
             queue: VecDeque::new(),
             lines: 0,
-            hash: Fnv::new(),
+            hash: Hash::new(),
             out,
             finished: false,
         };
@@ -176,7 +176,7 @@ impl Recorder {
             last_reason: None,
             queue: VecDeque::new(),
             lines: 0,
-            hash: Fnv::new(),
+            hash: Hash::new(),
             out: Vec::new(),
             finished: false,
         }
@@ -187,7 +187,6 @@ impl Recorder {
         let (policy, seed) = (hex(policy), hex(start.seed));
         let line = Fields {
             begin: Some(format.as_str()),
-            at: Some(start.now.0),
             model: Some(Box::from(&*route.model)),
             policy: Some(&policy),
             mode: Some(if self.redacted { "redacted" } else { "full" }),
@@ -199,9 +198,9 @@ impl Recorder {
             replay_safe: *replay_safe,
             tokens: Some(*tokens),
             unix_ms: Some(start.unix_ms),
-            ..Fields::default()
+            ..self.fields(start.now)
         };
-        self.write(line);
+        self.write(&line);
     }
 
     /// Hears an input before it is handled.
@@ -215,7 +214,8 @@ impl Recorder {
             return;
         }
         self.drain();
-        match self.text(body).filter(|_| self.queue.is_empty()) {
+        let text = if self.queue.is_empty() { self.text(body) } else { None };
+        match text {
             Some(text) => self.write_input(now, input, text),
             None => self.queue.push_back(Item::Heard(now, input.clone(), body)),
         }
@@ -239,13 +239,18 @@ impl Recorder {
         }
     }
 
+    /// Hears an action of which no line is wanted.
+    pub(super) fn pass_over(&mut self, action: &Action) {
+        self.see(action);
+    }
+
     /// Takes the lines that are ready, each with its line end.
     pub fn take(&mut self) -> String {
         String::from_utf8(core::mem::take(&mut self.out)).unwrap_or_default()
     }
 
     /// Takes everything that is left of a call that will not finish, because its driver was dropped.
-    pub fn close(mut self) -> String {
+    pub fn close(&mut self) -> String {
         self.settle_live();
         self.take()
     }
@@ -370,7 +375,6 @@ impl Recorder {
         match body {
             Body::Length(length) => Some(Text::Length(length)),
             Body::Own => Some(Text::Length(0)),
-            Body::Lane(_) if !self.queue.is_empty() => None,
             Body::Lane(length) => self.live.as_mut()?.lane.take(length).map(Text::Bytes),
         }
     }
@@ -380,8 +384,9 @@ impl Recorder {
             Input::Head { head, .. } => head.headers.iter().map(|header| self.header(header)).collect(),
             _ => Vec::new(),
         };
-        let fields = input_fields(input, headers, text);
-        self.write(Fields { at: Some(now.0), ..fields });
+        let mut fields = self.fields(now);
+        put_input(&mut fields, input, headers, text);
+        self.write(&fields);
     }
 
     fn write_action(&mut self, now: Time, action: &Action, body: Body) {
@@ -392,8 +397,9 @@ impl Recorder {
             _ => Text::Length(0),
         };
         let (route, mut draw) = (self.route.clone(), String::new());
-        let fields = action_fields(action, &route, text, &mut draw);
-        self.write(Fields { at: Some(now.0), ..fields });
+        let mut fields = self.fields(now);
+        put_action(&mut fields, action, &route, text, &mut draw);
+        self.write(&fields);
     }
 
     /// Bytes that were written here.
@@ -432,8 +438,12 @@ impl Recorder {
         String::from_utf8(bytes).unwrap_or_default().into()
     }
 
-    fn write(&mut self, fields: Fields<'_>) {
-        let sum = write(&Fields { v: VERSION, call: Some(self.call.0), ..fields }, &mut self.out);
+    fn fields<'a>(&self, now: Time) -> Fields<'a> {
+        Fields { v: VERSION, call: Some(self.call.0), at: Some(now.0), ..Fields::default() }
+    }
+
+    fn write(&mut self, fields: &Fields<'_>) {
+        let sum = write(fields, &mut self.out);
         self.lines += 1;
         self.hash = self.hash.with(&sum.to_le_bytes());
     }
@@ -443,8 +453,8 @@ impl Recorder {
             return;
         }
         let (lines, hash) = (self.lines, format!("{:016x}", self.hash.value()));
-        let line = Fields { end: Some(&hash), lines: Some(lines), ..Fields::default() };
-        self.write(line);
+        let line = Fields { end: Some(&hash), lines: Some(lines), ..self.fields(self.now) };
+        self.write(&line);
     }
 }
 

@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_key_survives_and_tokens_stand_for_themselves(text in "[abc-]{0,40}", keys in proptest::collection::vec("[abc-]{3,5}", 0..4)) {
+        fn no_key_survives_and_tokens_stand_for_themselves(text in "[xyz-]{0,40}", keys in proptest::collection::vec("[xyz-]{3,5}", 0..4)) {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             let once = hidden(&secrets(&keys), &text);
             prop_assert!(keys.iter().all(|key| !once.contains(key)), "{once}");

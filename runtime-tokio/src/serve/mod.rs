@@ -73,6 +73,11 @@ impl Server {
         let clients = listen(config.server.listen)?;
         let admin = config.server.admin_listen.map(listen).transpose()?;
         let trace = TraceFile::open(&config.trace)?;
+        if config.state.url.is_some() {
+            tracing::warn!(
+                "state.url: a store shared by several gateways is not served yet; this one keeps its own gate"
+            );
+        }
         let world = Arc::new(World::new(config));
         world.shared().set_trace(trace);
         Ok(Server { world, clients, admin })

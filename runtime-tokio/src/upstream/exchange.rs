@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::uri::{Scheme, Uri};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, response};
 use http_body::Body as _;
@@ -22,6 +22,10 @@ use super::{Upstream, lock};
 
 /// What is left of a finished answer is read away up to here, so that its connection can serve again.
 const DRAIN_BYTES: usize = 64 << 10;
+/// Pieces of a body that are there at once are handed on together up to this size; longer ones go as they are.
+const JOIN_BYTES: usize = 8 << 10;
+/// As [`JOIN_BYTES`], in pieces: a body that comes byte by byte must not keep the others waiting.
+const JOIN_PIECES: usize = 256;
 /// As [`DRAIN_BYTES`], in time.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
@@ -62,6 +66,15 @@ pub struct Exchange {
     inspect: bool,
     connect: Option<Duration>,
     decoder: Option<Decoder>,
+    /// What was found behind the bytes handed out last.
+    behind: Option<Behind>,
+}
+
+/// The end of a body, one way or the other.
+#[derive(Copy, Clone, Debug)]
+enum Behind {
+    End,
+    Fault(Fault),
 }
 
 enum Stage {
@@ -79,7 +92,7 @@ impl Exchange {
         *request.uri_mut() = order.target;
         *request.headers_mut() = order.headers;
         let stage = begin(&upstream, request, order.connect);
-        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None }
+        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None, behind: None }
     }
 
     /// The next news. After [`News::End`] and [`News::Fault`] there is none.
@@ -96,16 +109,9 @@ impl Exchange {
                     Poll::Ready(None) => continue,
                     Poll::Pending => return Poll::Pending,
                 },
-                Stage::Reading { body, link } => match poll_body(body, link, cx) {
-                    Poll::Ready(Some(Ok(bytes))) => match self.opened(bytes) {
-                        Some(news) => news,
-                        None => continue,
-                    },
-                    Poll::Ready(Some(Err(error))) => News::Fault(fault(&error)),
-                    Poll::Ready(None) => match self.closed() {
-                        Some(news) => return Poll::Ready(news),
-                        None => News::End,
-                    },
+                Stage::Reading { .. } => match self.poll_reading(cx) {
+                    Poll::Ready(Some(news)) => news,
+                    Poll::Ready(None) => continue,
                     Poll::Pending => return Poll::Pending,
                 },
                 Stage::Over => return Poll::Pending,
@@ -136,7 +142,12 @@ impl Exchange {
     fn poll_rest(&mut self, cx: &mut Context<'_>, left: &mut usize) -> Poll<()> {
         loop {
             let Stage::Reading { body, link } = &mut self.stage else { return Poll::Ready(()) };
-            match std::task::ready!(poll_body(body, link, cx)) {
+            let next = match self.behind {
+                None => std::task::ready!(poll_body(body, link, cx)),
+                Some(Behind::End) => None,
+                Some(Behind::Fault(_)) => return Poll::Ready(()),
+            };
+            match next {
                 Some(Ok(bytes)) if bytes.len() <= *left => *left -= bytes.len(),
                 None => {
                     self.put_back();
@@ -180,6 +191,29 @@ impl Exchange {
         }
     }
 
+    /// The next bytes: everything that is there already, up to a bound. Events that came together go on together: each
+    /// piece on its own would go through every layer from here to the client's socket.
+    fn poll_reading(&mut self, cx: &mut Context<'_>) -> Poll<Option<News>> {
+        let Stage::Reading { body, link } = &mut self.stage else { return Poll::Ready(None) };
+        let mut joined = Joined::default();
+        while self.behind.is_none() && joined.wants_more() {
+            match poll_body(body, link, cx) {
+                Poll::Ready(Some(Ok(bytes))) => joined.push(bytes),
+                Poll::Ready(Some(Err(error))) => self.behind = Some(Behind::Fault(fault(&error))),
+                Poll::Ready(None) => self.behind = Some(Behind::End),
+                Poll::Pending if joined.pieces == 0 => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        if joined.pieces > 0 {
+            return Poll::Ready(self.opened(joined.into_bytes()));
+        }
+        Poll::Ready(Some(match self.behind {
+            Some(Behind::Fault(fault)) => News::Fault(fault),
+            _ => self.closed().unwrap_or(News::End),
+        }))
+    }
+
     fn answered(&mut self, response: Response<Incoming>) -> News {
         let (head, body) = response.into_parts();
         if let Stage::Waiting { link, .. } = std::mem::replace(&mut self.stage, Stage::Over) {
@@ -211,10 +245,7 @@ impl Exchange {
     fn closed(&mut self) -> Option<News> {
         match self.decoder.take()?.finish() {
             Ok(bytes) => (!bytes.is_empty()).then_some(News::Chunk(bytes)),
-            Err(fault) => {
-                self.stage = Stage::Over;
-                Some(News::Fault(fault))
-            }
+            Err(fault) => Some(News::Fault(fault)),
         }
     }
 
@@ -234,6 +265,37 @@ impl fmt::Debug for Exchange {
             Stage::Over => "over",
         };
         f.debug_struct("Exchange").field("origin", &self.upstream.origin).field("stage", &stage).finish_non_exhaustive()
+    }
+}
+
+/// Pieces of a body put together. The first is kept as it is: most often it stays the only one.
+#[derive(Default)]
+struct Joined {
+    first: Bytes,
+    all: BytesMut,
+    pieces: usize,
+}
+
+impl Joined {
+    fn wants_more(&self) -> bool {
+        self.first.len() < JOIN_BYTES && self.all.len() < JOIN_BYTES && self.pieces < JOIN_PIECES
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.pieces += 1;
+        if self.pieces == 1 {
+            self.first = bytes;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.reserve(JOIN_BYTES);
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&bytes);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.freeze() }
     }
 }
 

@@ -62,16 +62,14 @@ fn a_stop_rule_ends_the_call() {
 /// F12: in a stream the pattern sees the error event alone, not what its openers echo of the request.
 #[test]
 fn a_stop_rule_does_not_read_the_openers() {
+    let pattern = regex::Regex::new("account.*suspended").unwrap();
     let echo = ROLE.replace("\"id\":\"c\"", "\"id\":\"account suspended\"");
     for (events, order) in [
         (vec![echo.as_str(), OVERLOADED], vec![1, 2]),
         (vec![ROLE, &OVERLOADED.replace("overloaded\"", "account suspended\"")], vec![1]),
     ] {
         let mut world = World::streams(vec![vec![sse(&events)], vec![sse(&[&delta("x"), STOP, DONE])]]);
-        world.policy.rules.stop.push(crate::policy::StopRule {
-            statuses: vec![],
-            pattern: Some(regex::Regex::new("account.*suspended").unwrap()),
-        });
+        world.policy.rules.stop.push(crate::policy::StopRule { statuses: vec![], pattern: Some(pattern.clone()) });
         assert_eq!(world.run().order(), order);
     }
 }
@@ -221,9 +219,12 @@ fn notices_carry_the_time_since_the_calls_start() {
 /// M7, F17: an error that is passed through as it came is delivered, and no success of its source.
 #[test]
 fn a_passed_error_teaches_what_it_is() {
-    for (status, expected) in
-        [(200, Outcome::Success), (404, Outcome::RequestRejected), (500, Outcome::Transient), (401, Outcome::SourceDead)]
-    {
+    for (status, expected) in [
+        (200, Outcome::Success),
+        (404, Outcome::RequestRejected),
+        (500, Outcome::Transient),
+        (401, Outcome::SourceDead),
+    ] {
         let mut world = World::new(vec![vec![fails(status, "as it is")]]);
         world.format = Format::Raw;
         world.replay_safe = false;

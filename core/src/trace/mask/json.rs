@@ -397,14 +397,10 @@ fn masked_digit(place: usize, code: u16, digit: u16) -> u16 {
         (2, 8..=0xf | 0xd0..=0xdf) => 0,
         (2, _) => 8,
         (_, 0 | 1) => digit,
-        (_, 2) => {
-            if digit == 2 {
-                2
-            } else {
-                0xa
-            }
-        }
+        (_, 2) if digit == 2 => 2,
+        (_, 2) => 0xa,
         (_, 5) if digit == 0xc => 0xc,
+        (_, 5) => 8,
         (_, 3 | 4 | 6 | 7) => 0xa,
         (_, 8..=0xf) => 7,
         (_, 0x10..=0x7f) => 9,

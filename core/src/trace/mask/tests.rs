@@ -149,8 +149,11 @@ fn answers() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
 }
 
-/// What the reader says of a stream, but for what an error's words mean.
-fn events(format: Format, bytes: &[u8]) -> (Vec<(Event, u64)>, bool, Option<u32>, Option<&'static str>, bool) {
+/// What the reader says of a stream.
+type Read = (Vec<(Event, u64)>, bool, Option<u32>, Option<&'static str>, bool);
+
+/// Reads a stream, but for what an error's words mean.
+fn events(format: Format, bytes: &[u8]) -> Read {
     let mut reader = StreamReader::new(format);
     let mut rest = bytes;
     let mut events = Vec::new();

@@ -11,7 +11,7 @@ use super::{calls, traced, traced_plan};
 use crate::call::tests::harness::{
     DONE, OVERLOADED, ROLE, STOP, Step, World, answer_body, body, delta, error, limited, sse,
 };
-use crate::event::{Action, CancelCause, End, Fault, What};
+use crate::event::{CancelCause, End, Fault, Input, What};
 use crate::policy::config::TraceMode;
 use crate::policy::{EmptyCompletion, Phrase, Rules, StopRule, rules};
 use crate::pool::Strategy;
@@ -36,8 +36,8 @@ fn check_cancelled(name: &str, world: impl Fn() -> World, cancel: Option<(Time, 
         let (outcome, file) = traced(&mut world(), mode, cancel);
         check_file(name, mode, &file);
         let recorded = &calls(&file)[0];
-        let sends = recorded.entries.iter().filter(|entry| matches!(entry, Entry::Do(_, Action::Send { .. })));
-        assert_eq!(sends.count(), outcome.sent.len(), "{name}");
+        let done = recorded.entries.iter().filter(|entry| matches!(entry, Entry::Do(..)));
+        assert_eq!(done.count(), outcome.actions.len(), "{name}: every action has its line");
         ends.push(format!("{:?} {:?} {:?}", outcome.end, outcome.codes, outcome.text()));
     }
     assert_eq!(ends[0], ends[1], "{name}: recording changes nothing");
@@ -55,6 +55,19 @@ fn check_file(name: &str, mode: TraceMode, file: &str) {
         assert!(!line.contains(SECRET), "{name}, {mode:?}: a key in {line}");
         assert!(mode == TraceMode::Full || !line.contains(WORD), "{name}: a word in {line}");
     }
+    // Put together again, what was cut over chunks tells no more.
+    let said = calls(file)[0].entries.iter().fold(Vec::new(), |mut said, entry| {
+        match entry {
+            // Another attempt, another answer.
+            Entry::In(_, Input::Head { .. }) => said.push(b'\n'),
+            Entry::In(_, Input::Chunk { bytes, .. }) => said.extend_from_slice(bytes),
+            _ => {}
+        }
+        said
+    });
+    let said = String::from_utf8_lossy(&said);
+    assert!(!said.contains(SECRET), "{name}, {mode:?}: a key in {said}");
+    assert!(mode == TraceMode::Full || !said.contains(WORD), "{name}: a word in {said}");
 }
 
 fn said(text: &str) -> String {
@@ -174,7 +187,7 @@ fn every_format() {
     let picture = r#"{"created":1,"data":[{"b64_json":"d29tYmF0wombat"}]}"#;
     let anthropic_error = r#"{"type":"error","error":{"type":"overloaded_error","message":"wombat"}}"#;
     let failing = |reply: Vec<Step>| vec![vec![body(503, &error(WORD))], vec![reply]];
-    let cases: Vec<(Format, bool, Vec<Vec<Vec<Step>>>)> = vec![
+    let cases = [
         (Format::Messages, true, failing(sse(&messages))),
         (Format::Messages, true, vec![vec![sse(&[messages[0], messages_error])], vec![sse(&messages[..3])]]),
         (Format::Messages, true, failing(body(200, tool_use))),
@@ -437,8 +450,10 @@ proptest! {
             }
             let cancel = cancel.map(|at| (Time::from_millis(at), CancelCause::ClientGone));
             let plan = world.plan();
-            let (_, file) = traced_plan(&mut world, plan, mode, cancel);
+            let (outcome, file) = traced_plan(&mut world, plan, mode, cancel);
             check_file("any", mode, &file);
+            let actions = file.lines().filter(|line| line.contains(r#"{"v":1,"do":""#)).count();
+            assert_eq!(actions, outcome.actions.len());
         }
     }
 }
