@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::call::{Call, Phase};
 use crate::event::{Action, CancelCause, Commit, End, Input, Notice, Output, Why};
 use crate::id::{AttemptNo, Choice};
+use crate::mutants::{Mutant, active};
 use crate::pool::{Op, Reply};
 use crate::time::Time;
 
@@ -113,7 +114,7 @@ impl<H: Host> Drive<H> {
             // News is never late, so it comes before a timer that is due with it; but once only: a client that reads slowly
             // finds news waiting every time, and its lease would run out unrenewed, its deadline pass unheard.
             let due = wake.is_some_and(|at| at <= self.host.now());
-            if core::mem::take(&mut self.overdue) && due {
+            if core::mem::take(&mut self.overdue) && due && !active(Mutant::TimersStarve) {
                 self.handle(Input::Tick);
                 continue;
             }

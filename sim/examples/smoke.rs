@@ -1,6 +1,6 @@
 //! Runs seeds without the gateway's command line: `smoke A B`, or `smoke SEED [log] [cut words]`.
 
-use std::io::{stdout, Write};
+use std::io::{Write, stdout};
 
 use surefoot_sim::chaos::{ChaosArgs, SeedArgs, run_chaos, run_seed};
 use surefoot_sim::scenario::cut::Cut;
@@ -16,6 +16,11 @@ fn main() -> std::io::Result<()> {
         }
         [from, to] => {
             run_chaos(&ChaosArgs { seeds: from..to, ..ChaosArgs::default() }, out)?;
+        }
+        #[cfg(feature = "mutants")]
+        _ if args.first().is_some_and(|word| word == "mutants") => {
+            let args = surefoot_sim::mutants::MutantArgs { only: args.get(1).cloned(), ..Default::default() };
+            surefoot_sim::mutants::run_mutants(&args, out)?;
         }
         _ => writeln!(out, "smoke A B | smoke SEED [log] [cut]")?,
     }

@@ -105,7 +105,9 @@ pub fn run_seeds(args: &ChaosArgs, mut each: impl FnMut(&Report)) -> Sums {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= args.seeds.end || send.send(shrink::run_cut(&draw(seed), &Cut::default(), Keep::Nothing)).is_err() {
+                    if seed >= args.seeds.end
+                        || send.send(shrink::run_cut(&draw(seed), &Cut::default(), Keep::Nothing)).is_err()
+                    {
                         break;
                     }
                 }
@@ -130,7 +132,11 @@ pub fn run_seeds(args: &ChaosArgs, mut each: impl FnMut(&Report)) -> Sums {
 /// Those of `out`.
 pub fn run_chaos(args: &ChaosArgs, out: &mut dyn Write) -> io::Result<bool> {
     writeln!(out, "seeds {}..{}, {} threads", args.seeds.start, args.seeds.end, args.threads.max(1))?;
-    let bar = if args.progress { ProgressBar::new(args.seeds.end.saturating_sub(args.seeds.start)) } else { ProgressBar::hidden() };
+    let bar = if args.progress {
+        ProgressBar::new(args.seeds.end.saturating_sub(args.seeds.start))
+    } else {
+        ProgressBar::hidden()
+    };
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs {per_sec}, {msg}") {
         bar.set_style(style);
     }

@@ -8,6 +8,8 @@ pub mod chaos;
 pub mod coverage;
 pub mod digest;
 pub mod invariants;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 pub mod rng;
 pub mod scenario;
 pub mod shrink;

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::id::{Choice, LeaseId, SourceId, TargetId};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::time::{Span, Time};
 
@@ -165,7 +166,9 @@ impl Pool {
         self.unpost(lease);
         if let Some(target) = self.targets.get_mut(grant.target.0 as usize) {
             target.inflight = target.inflight.saturating_sub(1);
-            self.freed.add(target.source);
+            if !active(Mutant::LineForgotten) {
+                self.freed.add(target.source);
+            }
         }
     }
 
@@ -179,6 +182,8 @@ impl Pool {
             Outcome::Success => Evidence::Success,
             Outcome::Transient => Evidence::Failure,
             Outcome::RateLimited if self.settings.breaker.count_rate_limited => Evidence::Failure,
+            Outcome::RateLimited if active(Mutant::PushbackIsAFailure) => Evidence::Failure,
+            Outcome::Cancelled if active(Mutant::CancelIsAFailure) => Evidence::Failure,
             Outcome::SourceDead => Evidence::Dead,
             Outcome::RateLimited | Outcome::ResultInvalid | Outcome::RequestRejected | Outcome::Cancelled => {
                 Evidence::Neutral

@@ -162,7 +162,9 @@ impl Book {
     /// Leases that nobody spoke for: their places are free at once, the gate's part follows.
     fn expire(&mut self, now: Time) {
         let ran_out = |(_, held): &(&LeaseId, &Held)| held.expires <= now;
-        while let Some((lease, _)) = self.leases.iter().filter(ran_out).min_by_key(|(lease, held)| (held.expires, **lease)) {
+        while let Some((lease, _)) =
+            self.leases.iter().filter(ran_out).min_by_key(|(lease, held)| (held.expires, **lease))
+        {
             let lease = *lease;
             if let Some(held) = self.leases.remove(&lease) {
                 self.target(held.target).inflight -= 1;
@@ -194,11 +196,13 @@ impl Book {
         Some(held)
     }
 
-    /// A command is about to be applied: what has run out by now is gone.
-    pub(super) fn before(&mut self, now: Time) {
+    /// A command is about to be applied: what has run out by now is gone. Whose it was.
+    pub(super) fn before(&mut self, now: Time) -> Vec<(LeaseId, u32)> {
+        let known = self.run_out.len();
         if self.leases.values().any(|held| held.expires <= now) {
             self.expire(now);
         }
+        self.run_out[known..].iter().map(|(lease, held)| (*lease, held.call)).collect()
     }
 
     /// A command was applied.
@@ -231,10 +235,13 @@ impl Book {
                 let is = before.map(|at| self.target(at).breaker.state);
                 let told = change.map(|change| (Some(change.from), Some(change.to)));
                 match told {
-                    Some(told) if told != (was, is) || was == is => {
-                        Err(("S6", format!("the breaker's change was told as {told:?}, by the book it is {was:?} to {is:?}")))
+                    Some(told) if told != (was, is) || was == is => Err((
+                        "S6",
+                        format!("the breaker's change was told as {told:?}, by the book it is {was:?} to {is:?}"),
+                    )),
+                    None if was != is => {
+                        Err(("S6", format!("the breaker goes from {was:?} to {is:?} and nothing was told")))
                     }
-                    None if was != is => Err(("S6", format!("the breaker goes from {was:?} to {is:?} and nothing was told"))),
                     _ => Ok(()),
                 }
             }
@@ -293,7 +300,9 @@ impl Book {
         match self.bar(now, entry.target, &standing, reserve.tokens, GRACE) {
             Some(Bar::Breaker) => return Err(("S6", format!("candidate {choice} was granted, its breaker is shut"))),
             Some(Bar::Rest) => return Err(("G13", format!("candidate {choice} was granted while it rests"))),
-            Some(Bar::Backoff) => return Err(("G11", format!("candidate {choice} was granted before its backoff was over"))),
+            Some(Bar::Backoff) => {
+                return Err(("G11", format!("candidate {choice} was granted before its backoff was over")));
+            }
             Some(Bar::Pace) => return Err(("G14", format!("candidate {choice} was granted beyond its pace"))),
             Some(Bar::Limit) => return Err(("S7", format!("candidate {choice} was granted beyond its limits"))),
             None => {}
@@ -307,7 +316,10 @@ impl Book {
         target.inflight += 1;
         let (epoch, source, is) = (target.breaker.epoch, target.source.0 as usize, target.breaker.state);
         if is_probe != probe || changed != (was != is) {
-            return Err(("S6", format!("the grant says probe {probe}, changed {changed}; by the book {is_probe}, {was:?} to {is:?}")));
+            return Err((
+                "S6",
+                format!("the grant says probe {probe}, changed {changed}; by the book {is_probe}, {was:?} to {is:?}"),
+            ));
         }
         let Some(known) = &mut self.sources[source] else { return Ok(()) };
         known.inflight += 1;
@@ -349,7 +361,10 @@ impl Book {
             return Some(Bar::Pace);
         }
         let full = source.max_concurrency > 0 && source.inflight >= source.max_concurrency;
-        if full || !source.requests.fits(now, source.rpm, 1, grace) || !source.tokens.fits(now, source.tpm, tokens, grace) {
+        if full
+            || !source.requests.fits(now, source.rpm, 1, grace)
+            || !source.tokens.fits(now, source.tpm, tokens, grace)
+        {
             return Some(Bar::Limit);
         }
         None
@@ -380,7 +395,9 @@ impl Book {
             bar.is_none() && reserve.roster.entries[usize::from(*other)].tier < tier && !has_token_line(*other)
         });
         match earlier {
-            Some((other, ..)) => Err(("F2", format!("candidate {choice} was granted although {other} of an earlier tier could start"))),
+            Some((other, ..)) => {
+                Err(("F2", format!("candidate {choice} was granted although {other} of an earlier tier could start")))
+            }
             None => Ok(()),
         }
     }
@@ -410,9 +427,9 @@ impl Book {
         }
         let by_health = reserve.roster.strategy == Strategy::HealthAware;
         let resting = bars.iter().filter(|(_, _, bar)| *bar == Some(Bar::Rest));
-        let best = resting.map(|(choice, ..)| self.health(reserve, *choice)).fold(None, |best: Option<f64>, one| {
-            Some(best.map_or(one, |best| best.max(one)))
-        });
+        let best = resting
+            .map(|(choice, ..)| self.health(reserve, *choice))
+            .fold(None, |best: Option<f64>, one| Some(best.map_or(one, |best| best.max(one))));
         let credible = f64::from(self.settings.health.credible_ppm) / 1e6;
         let could = bars.iter().find(|(choice, standing, bar)| {
             let stands_in = match best {
@@ -484,7 +501,9 @@ impl Book {
         target.breaker.hear(now, (settle.lease, held.epoch), says, concurrency, &settings);
         if says == Says::Dead && current {
             for (at, other) in self.targets.iter_mut().enumerate() {
-                if let Some(other) = other.as_mut().filter(|other| other.source.0 as usize == held.source && at != held.target) {
+                if let Some(other) =
+                    other.as_mut().filter(|other| other.source.0 as usize == held.source && at != held.target)
+                {
                     other.breaker.force(now, &settings);
                 }
             }
@@ -500,7 +519,8 @@ impl Book {
             let wrong = |id, what: &str, is: String, book: String| {
                 Err((id, format!("target {} has {what} {is}, by the book {book}", view.name)))
             };
-            let unheard = self.run_out.iter().filter(|(_, held)| held.source == target.source.0 as usize).count() as u32;
+            let unheard =
+                self.run_out.iter().filter(|(_, held)| held.source == target.source.0 as usize).count() as u32;
             if (view.inflight, view.source_inflight) != (target.inflight, source.inflight) && unheard == 0 {
                 let book = format!("{} ({} on its source)", target.inflight, source.inflight);
                 return wrong("S4", "in flight", format!("{} ({})", view.inflight, view.source_inflight), book);

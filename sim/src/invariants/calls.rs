@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use surefoot_core::call::Phase;
-use surefoot_core::event::{Action, CancelCause, Commit, End, Fault, Input, Reason, What};
+use surefoot_core::event::{Action, Answer, CancelCause, Commit, End, Fault, Input, Reason, Stop, What};
 use surefoot_core::id::{AttemptNo, Choice, LeaseId};
 use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::{CallPolicy, Candidate, Plan, ProviderPolicy, Route};
@@ -12,7 +12,6 @@ use surefoot_core::time::{Span, Time};
 use surefoot_core::wire::Format;
 
 use super::book::Wrong;
-use crate::world::client::Client;
 use crate::world::script::Truth;
 
 /// Actions between two inputs at most, forwarded bytes aside.
@@ -44,7 +43,8 @@ pub(super) struct Attempt {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) plan: Plan,
-    pub(super) client: Client,
+    /// Chunks that it took in after its deadline.
+    after_deadline: u32,
     pub(super) arrived: Time,
     pub(super) judged: bool,
     /// L4: everything but one source was shut when it came.
@@ -96,10 +96,10 @@ impl Attempt {
 }
 
 impl Call {
-    pub(super) fn new(now: Time, plan: &Plan, client: &Client, judged: bool, lone: bool) -> Call {
+    pub(super) fn new(now: Time, plan: &Plan, judged: bool, lone: bool) -> Call {
         Call {
             plan: plan.clone(),
-            client: client.clone(),
+            after_deadline: 0,
             arrived: now,
             judged,
             lone,
@@ -154,6 +154,9 @@ impl Call {
                 (attempt.head_told, attempt.last_byte) = (true, now);
             }),
             Input::Chunk { attempt, bytes } => {
+                // News goes before a timer that is due with it, once: a client that is slow to take pieces changes nothing.
+                self.after_deadline += u32::from(now > self.deadline());
+                ensure(self.after_deadline <= 2, "S2", || "an attempt goes on after the deadline".into())?;
                 self.largest_chunk = self.largest_chunk.max(bytes.len());
                 self.of(*attempt, |attempt| {
                     attempt.told += bytes.len();
@@ -162,7 +165,13 @@ impl Call {
             }
             Input::End { attempt } => self.ended(*attempt, None),
             Input::Fault { attempt, fault } => self.ended(*attempt, Some(*fault)),
-            Input::Flushed | Input::Cancel(_) => {}
+            // The time that the client took is not the upstream's silence (M5).
+            Input::Flushed => {
+                if let Some(last) = self.attempts.last_mut().filter(|last| last.settled.is_none()) {
+                    last.last_byte = last.last_byte.max(now);
+                }
+            }
+            Input::Cancel(_) => {}
         }
         Ok(())
     }
@@ -207,7 +216,9 @@ impl Call {
         // A reply of a slow store may come late: what it is late by is no waiting of the call's will.
         let slack = Span::from_secs(2);
         let limit = self.policy().max_wait;
-        ensure(limit.is_zero() || spent.0 <= limit.0 + slack.0, "G11", || format!("has waited {spent}, {limit} are allowed"))
+        ensure(limit.is_zero() || spent.0 <= limit.0 + slack.0, "G11", || {
+            format!("has waited {spent}, {limit} are allowed")
+        })
     }
 
     /// The call wants something done.
@@ -250,7 +261,9 @@ impl Call {
             Action::Tell(Op::Settle(settle)) => {
                 let (lease, outcome) = (settle.lease, settle.outcome);
                 let attempt = self.attempts.iter_mut().rev().find(|attempt| attempt.lease == lease);
-                let Some(attempt) = attempt else { return Err(("S4", format!("settles {lease}, which is no attempt's"))) };
+                let Some(attempt) = attempt else {
+                    return Err(("S4", format!("settles {lease}, which is no attempt's")));
+                };
                 let before = attempt.settled.replace((now, outcome));
                 ensure(before.is_none(), "S4", || format!("settles {lease} a second time"))
             }
@@ -289,7 +302,9 @@ impl Call {
 
     fn send(&mut self, now: Time, no: AttemptNo, choice: Choice) -> Result<(), Wrong> {
         ensure(self.commit.is_none(), "S2", || "sends after the commit".into())?;
-        ensure(self.left.is_none_or(|(_, cause)| cause == CancelCause::ClientGone), "S2", || "sends for a client that left".into())?;
+        ensure(self.left.is_none_or(|(_, cause)| cause == CancelCause::ClientGone), "S2", || {
+            "sends for a client that left".into()
+        })?;
         ensure(now < self.deadline(), "S2", || "sends after its deadline".into())?;
         ensure(self.connection.is_none(), "S3", || format!("attempt {no} is sent beside {:?}", self.connection))?;
         let unsettled = self.attempts.last().is_some_and(|last| last.settled.is_none());
@@ -335,9 +350,11 @@ impl Call {
         ensure(self.attempts.len() < policy.max_attempts_hard.max(1) as usize, "S5", || {
             format!("more than {} attempts (F5)", policy.max_attempts_hard)
         })?;
-        ensure(allowed(policy.max_transfer_count, transfers) || self.attempts.is_empty() || self.stays(next), "S5", || {
-            format!("{transfers} transfers, {} are allowed (F3)", policy.max_transfer_count)
-        })?;
+        ensure(
+            allowed(policy.max_transfer_count, transfers) || self.attempts.is_empty() || self.stays(next),
+            "S5",
+            || format!("{transfers} transfers, {} are allowed (F3)", policy.max_transfer_count),
+        )?;
         let since = self.attempts.first().map_or(now, |first| first.started);
         ensure(policy.max_transfer_timeout.limit().is_none_or(|limit| now.since(since) < limit), "S5", || {
             format!("an attempt {} after the first (F4)", now.since(since))
@@ -358,7 +375,8 @@ impl Call {
         switches: &dyn Fn(Vec<surefoot_core::id::SourceId>) -> u32,
     ) -> Result<(), Wrong> {
         let provider: &Arc<ProviderPolicy> = &self.candidate(choice).provider;
-        let own = || self.attempts.iter().filter(|attempt| self.candidate(attempt.choice).provider.name == provider.name);
+        let own =
+            || self.attempts.iter().filter(|attempt| self.candidate(attempt.choice).provider.name == provider.name);
         let sources: Vec<_> = own().map(|attempt| self.candidate(attempt.choice).source).collect();
         let stays = sources.last() == Some(&self.candidate(choice).source);
         let used = switches(sources);
@@ -380,15 +398,20 @@ impl Call {
         let here = self.attempts.iter().filter(|attempt| attempt.choice == choice);
         let failed = here.clone().filter(counts).count() as u32;
         let tier = |choice: Choice| self.route().roster.entries[usize::from(choice.0)].tier;
-        let reasked = self.attempts.last().is_some_and(|last| {
-            last.choice == choice && matches!(last.settled, Some((_, Outcome::ResultInvalid)))
-        });
+        let reasked = self
+            .attempts
+            .last()
+            .is_some_and(|last| last.choice == choice && matches!(last.settled, Some((_, Outcome::ResultInvalid))));
         if self.route().roster.strategy == Strategy::Priority {
             let first = self.attempts.first().is_none_or(|first| first.choice == choice);
             let most = if first { policy.sticky_key_attempts.max(1) } else { 1 };
-            ensure(failed < most || reasked, "S5", || format!("try {} on candidate {choice}, {most} are allowed (F2)", failed + 1))?;
+            ensure(failed < most || reasked, "S5", || {
+                format!("try {} on candidate {choice}, {most} are allowed (F2)", failed + 1)
+            })?;
         } else if policy.max_attempts > 0 {
-            let used = self.attempts.iter().filter(|attempt| tier(attempt.choice) == tier(choice)).filter(counts).count() as u32;
+            let used =
+                self.attempts.iter().filter(|attempt| tier(attempt.choice) == tier(choice)).filter(counts).count()
+                    as u32;
             ensure(used < policy.max_attempts || reasked, "S5", || format!("attempt {} in its tier (G11)", used + 1))?;
         }
         for attempt in here {
@@ -400,9 +423,40 @@ impl Call {
                 _ => !matches!(outcome, Outcome::SourceDead | Outcome::RequestRejected),
             };
             ensure(curable, "M6", || format!("retried on candidate {choice}, where {outcome:?} cannot be cured"))?;
-            ensure(!attempt.probe || outcome != Outcome::Transient, "M6", || format!("a probe on candidate {choice} is retried"))?;
+            ensure(!attempt.probe || outcome != Outcome::Transient, "M6", || {
+                format!("a probe on candidate {choice} is retried")
+            })?;
         }
         Ok(())
+    }
+
+    /// The other side of S5: a limit that is told as the reason was reached, and a 429 used up nothing (G12).
+    pub(super) fn gave_up_rightly(&self, now: Time, answer: &Answer) -> Result<(), Wrong> {
+        let policy = self.policy();
+        let sources: Vec<_> = self.attempts.iter().map(|attempt| self.candidate(attempt.choice).source).collect();
+        let transfers = sources.windows(2).filter(|pair| pair[0] != pair[1]).count() as u32;
+        let first = self.attempts.first().map_or(now, |first| first.started);
+        let told = |what: &str| format!("{what} is told as reached; {transfers} transfers, {} attempts", sources.len());
+        let reached = policy.max_transfer_count > 0 && transfers >= policy.max_transfer_count
+            || policy.max_transfer_timeout.limit().is_some_and(|limit| now.since(first) >= limit)
+            || sources.len() >= policy.max_attempts_hard.max(1) as usize;
+        ensure(answer.stop != Some(Stop::RoutingTransferLimit) || reached, "S5", || told("a global limit"))?;
+        let provider_reached = self.route().candidates.iter().any(|candidate| {
+            let own =
+                self.attempts.iter().filter(|one| self.candidate(one.choice).provider.name == candidate.provider.name);
+            let sources: Vec<_> = own.clone().map(|attempt| self.candidate(attempt.choice).source).collect();
+            let used = sources.windows(2).filter(|pair| pair[0] != pair[1]).count() as u32;
+            let since = own.clone().next().map(|attempt| now.since(attempt.started));
+            let limit = candidate.provider.max_transfer_timeout.limit();
+            (candidate.provider.max_transfer_count > 0 && used >= candidate.provider.max_transfer_count)
+                || limit.is_some_and(|limit| since.is_some_and(|since| since >= limit))
+        });
+        let by_provider = answer.stop == Some(Stop::ProviderTransferLimit);
+        ensure(!by_provider || provider_reached, "S5", || told("a provider's limit"))?;
+        let pushed_back =
+            self.attempts.iter().all(|attempt| matches!(attempt.settled, Some((_, Outcome::RateLimited))));
+        let gave_up = answer.no_retry && answer.stop.is_none() && self.plan.replay_safe && !self.attempts.is_empty();
+        ensure(!(gave_up && pushed_back), "G12", || "gives up for its budget, of which a 429 uses nothing".into())
     }
 
     /// S8: the window is bounded. `held` is what the call holds in `phase`.

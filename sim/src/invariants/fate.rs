@@ -33,10 +33,8 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
         return Err(("S11", format!("a client left, and {outcome:?} was taught")));
     }
     let timed_out = attempt.could_time_out(call, now);
-    let conservative = matches!(
-        call.commit.map(|commit| commit.reason),
-        Some(CommitReason::WindowBytes | CommitReason::WindowEvents)
-    );
+    let conservative =
+        matches!(call.commit.map(|commit| commit.reason), Some(CommitReason::WindowBytes | CommitReason::WindowEvents));
     let by_status = truth.status.map(crate::world::trouble::outcome_of);
     let broke_first = attempt.fault.is_some() && !attempt.head_told;
     let fits = match truth.fate {
@@ -55,7 +53,10 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
         Fate::Silent => attempt.fault.is_some() && outcome == Outcome::Transient,
     };
     if !fits && !(outcome == Outcome::Transient && timed_out) {
-        return Err(("S11", format!("{outcome:?} was taught by {:?} ({:?}), nothing timed out", truth.trouble, truth.fate)));
+        return Err((
+            "S11",
+            format!("{outcome:?} was taught by {:?} ({:?}), nothing timed out", truth.trouble, truth.fate),
+        ));
     }
     if fits && !broke_first && !early(attempt, truth) && call.plan.format != Format::Raw {
         pushback(call, truth, settle)?;
@@ -86,7 +87,11 @@ fn pushback(call: &Call, truth: &Truth, settle: &Settle) -> Result<(), Wrong> {
         }
         (Outcome::RateLimited, None) => Err(("G12", "a 429 and no rest".into())),
         (Outcome::Transient, rest) => match (truth.hint.filter(|_| failed), rest) {
-            (Some((low, high)), Some(rest)) if rest.scope == RestScope::Source && rest.span >= low && rest.span <= high => Ok(()),
+            (Some((low, high)), Some(rest))
+                if rest.scope == RestScope::Source && rest.span >= low && rest.span <= high =>
+            {
+                Ok(())
+            }
             (None, None) => Ok(()),
             (hint, rest) => Err(("F2", format!("rests {rest:?} after an answer that asked for {hint:?}"))),
         },
@@ -103,7 +108,7 @@ pub(super) fn over(call: &Call, now: Time, end: &End) -> Result<(), Wrong> {
     // What was on its way when the client left goes by the end that the call had come to.
     let end = call.finished.as_ref().unwrap_or(end);
     if let End::Answer(answer) = end {
-        return answered(call, answer);
+        return answered(call, now, answer);
     }
     let Some(commit) = call.commit else {
         let empty = call.forwarded.is_empty();
@@ -142,7 +147,10 @@ fn same(bytes: &[u8], body: &[u8]) -> Result<(), Wrong> {
         return Ok(());
     }
     let at = bytes.iter().zip(body).take_while(|(a, b)| a == b).count();
-    Err(("S1", format!("the client has {} bytes, {} were meant; they differ from byte {at} on", bytes.len(), body.len())))
+    Err((
+        "S1",
+        format!("the client has {} bytes, {} were meant; they differ from byte {at} on", bytes.len(), body.len()),
+    ))
 }
 
 fn prefix(bytes: &[u8], body: &[u8]) -> Result<(), Wrong> {
@@ -179,7 +187,8 @@ fn torn_stream(call: &Call, attempt: &Attempt, truth: &Truth, reason: Incomplete
         let tail = String::from_utf8_lossy(&bytes[end..]);
         let event = tail.trim_start_matches(['\r', '\n']);
         let one = event.ends_with("\n\n") && event.trim_end().split("\n\n").count() == 1;
-        let says = event.contains("stream_incomplete") && event.contains(&**provider) && event.contains(reason.as_str());
+        let says =
+            event.contains("stream_incomplete") && event.contains(&**provider) && event.contains(reason.as_str());
         if one && says && !event.contains("[DONE]") {
             return Ok(());
         }
@@ -217,7 +226,11 @@ fn bridged(bytes: &[u8], body: &[u8]) -> Result<(), Wrong> {
     for choice in body["choices"].as_array().into_iter().flatten() {
         meant.push_str(choice["message"]["content"].as_str().unwrap_or_default());
     }
-    let items = body["output"].as_array().into_iter().flatten().flat_map(|item| item["content"].as_array().into_iter().flatten());
+    let items = body["output"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|item| item["content"].as_array().into_iter().flatten());
     for block in body["content"].as_array().into_iter().flatten().chain(items) {
         meant.push_str(block["text"].as_str().unwrap_or_default());
     }
@@ -231,7 +244,9 @@ fn follows(call: &Call, attempt: &Attempt, truth: &Truth, now: Time, end: &End) 
     let conservative = call.commit.is_some_and(|commit| {
         matches!(commit.reason, CommitReason::WindowBytes | CommitReason::WindowEvents | CommitReason::Head)
     });
-    let broken = matches!(truth.fate, Fate::Breaks(_)) || (truth.fate == Fate::Silent && attempt.fault.is_some()) || (conservative && matches!(truth.fate, Fate::Fails(_)));
+    let broken = matches!(truth.fate, Fate::Breaks(_))
+        || (truth.fate == Fate::Silent && attempt.fault.is_some())
+        || (conservative && matches!(truth.fate, Fate::Fails(_)));
     let timed_out = attempt.could_time_out(call, now) || truth.fate == Fate::Silent;
     let fits = match end {
         End::Complete => {
@@ -258,7 +273,7 @@ fn truth_has_no(truth: &Truth, part: Part) -> bool {
 }
 
 /// F19: an answer of our own, or the last genuine one.
-fn answered(call: &Call, answer: &surefoot_core::event::Answer) -> Result<(), Wrong> {
+fn answered(call: &Call, now: Time, answer: &surefoot_core::event::Answer) -> Result<(), Wrong> {
     if call.commit.is_some() || !call.forwarded.is_empty() {
         return Err(("S10", "an answer in place of a committed one".into()));
     }
@@ -268,6 +283,7 @@ fn answered(call: &Call, answer: &surefoot_core::event::Answer) -> Result<(), Wr
     if contains(&answer.body, KEY) {
         return Err(("X6", "a provider's key stands in the answer".into()));
     }
+    call.gave_up_rightly(now, answer)?;
     let genuine = |attempt: &Attempt| {
         matches!(attempt.reason, Some(Reason::Status | Reason::ErrorObject))
             && attempt.truth.as_ref().is_some_and(|truth| truth.ends.iter().any(|(_, part)| *part == Part::Error))

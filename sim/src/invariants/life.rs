@@ -54,12 +54,18 @@ impl Life {
 
     pub(super) fn over(&self, call: &Call, now: Time, end: &End) -> Result<(), Wrong> {
         if call.judged && *end != End::Complete {
-            return Err(("L1", format!("ends as {end:?} long after everything is well ({} attempts)", call.attempts.len())));
+            return Err((
+                "L1",
+                format!("ends as {end:?} long after everything is well ({} attempts)", call.attempts.len()),
+            ));
         }
         let slow = call.attempts.iter().any(|attempt| attempt.could_time_out(call, now));
         let well = call.attempts.len() == 1 && *end == End::Complete;
         if call.lone && call.left.is_none() && !slow && !call.plan.structured && !well {
-            return Err(("L4", format!("{} attempts, ends as {end:?}, though only the healthy source was open", call.attempts.len())));
+            return Err((
+                "L4",
+                format!("{} attempts, ends as {end:?}, though only the healthy source was open", call.attempts.len()),
+            ));
         }
         Ok(())
     }

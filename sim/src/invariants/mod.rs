@@ -106,9 +106,9 @@ impl Checks {
     /// Hears an event before it is applied.
     pub fn observe(&mut self, now: Time, record: &Record<'_>) {
         match record {
-            Record::Arrived { call, plan, client } => {
+            Record::Arrived { call, plan, .. } => {
                 let lone = self.life.is_lone(now, plan, &mut self.book);
-                self.calls.insert(*call, Call::new(now, plan, client, self.judged, lone));
+                self.calls.insert(*call, Call::new(now, plan, self.judged, lone));
             }
             Record::Input { call, input, .. } => {
                 if let Some(known) = self.calls.get_mut(call) {
@@ -117,7 +117,7 @@ impl Checks {
                 }
             }
             Record::Action { call, action } => self.action(now, *call, action),
-            Record::Applying { .. } => self.book.before(now),
+            Record::Applying { .. } => self.run_out(now),
             Record::Applied { call, op, reply } => {
                 let judged = self.book.apply(now, *call, op, reply);
                 self.hold(now, Some(*call), judged);
@@ -140,6 +140,17 @@ impl Checks {
             Record::Reloaded { settings, views } => self.book.configure(settings, views),
             Record::Judged => self.judged = true,
             Record::Turned { .. } | Record::Taken { .. } | Record::Healed => {}
+        }
+    }
+
+    /// A lease that nobody spoke for is nobody's: a living attempt's is renewed.
+    fn run_out(&mut self, now: Time) {
+        for (lease, call) in self.book.before(now) {
+            let attempts = self.calls.get(&call).map(|known| &known.attempts);
+            let lives = attempts.is_some_and(|all| all.iter().any(|one| one.lease == lease && one.settled.is_none()));
+            if lives {
+                self.hold(now, Some(call), Err(("S4", format!("lease {lease} of a living attempt ran out"))));
+            }
         }
     }
 

@@ -38,7 +38,10 @@ pub(super) fn same(call: &Call, stream: &mut Stream) -> Result<(), Wrong> {
     if one == cut {
         return Ok(());
     }
-    Err(("S12", format!("{:?} read whole: {}; in pieces of {most} at most: {}", truth.trouble, shown(&one), shown(&cut))))
+    Err((
+        "S12",
+        format!("{:?} read whole: {}; in pieces of {most} at most: {}", truth.trouble, shown(&one), shown(&cut)),
+    ))
 }
 
 fn shown(reading: &Reading) -> String {
@@ -70,7 +73,8 @@ fn read(call: &Call, attempt: &Attempt, truth: &Truth, mut size: impl FnMut(usiz
 /// The call's plan with the attempt's candidate alone.
 fn alone(call: &Call, attempt: &Attempt) -> Plan {
     let route = call.route();
-    let roster = Roster { id: 0, strategy: route.roster.strategy, entries: vec![Entry { target: TargetId(0), tier: 0 }] };
+    let roster =
+        Roster { id: 0, strategy: route.roster.strategy, entries: vec![Entry { target: TargetId(0), tier: 0 }] };
     let route = Route {
         model: route.model.clone(),
         policy: route.policy.clone(),
@@ -103,7 +107,11 @@ fn drain(machine: &mut Machine, reading: &mut Reading) {
             }
             Action::Finish(end) => {
                 // An answer's words depend on nothing but the body; its bulk is not needed.
-                reading.end = Some(if let End::Answer(answer) = &end { format!("{}", answer.status) } else { format!("{end:?}") });
+                reading.end = Some(if let End::Answer(answer) = &end {
+                    format!("{}", answer.status)
+                } else {
+                    format!("{end:?}")
+                });
             }
             _ => {}
         }

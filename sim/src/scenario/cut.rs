@@ -50,7 +50,8 @@ impl Cut {
         }
         if self.no_heal {
             let healed = scenario.heal.take().map(|heal| heal.at);
-            let late = scenario.arrivals.iter().enumerate().filter(|(_, (at, _))| healed.is_some_and(|healed| *at > healed));
+            let late =
+                scenario.arrivals.iter().enumerate().filter(|(_, (at, _))| healed.is_some_and(|healed| *at > healed));
             scenario.absent.extend(late.map(|(client, _)| client as u32));
         }
         if self.plain {
@@ -79,7 +80,9 @@ impl Cut {
             let (key, list) = word.split_once('=').unwrap_or((word, ""));
             let numbers = || -> Result<BTreeSet<u32>, String> {
                 let numbers = list.split(',').filter(|number| !number.is_empty());
-                numbers.map(|number| number.parse().map_err(|_| format!("`{number}` in `{word}` is no number"))).collect()
+                numbers
+                    .map(|number| number.parse().map_err(|_| format!("`{number}` in `{word}` is no number")))
+                    .collect()
             };
             match key {
                 "clients" => cut.clients = Some(numbers()?),

@@ -57,7 +57,8 @@ pub fn draw(seed: u64) -> Scenario {
     let providers = providers(seed, lone);
     let offers = offers(seed, &providers, lone);
     let knobs = Knobs::draw(seed, 0, lone);
-    let limits: Vec<Limits> = providers.iter().enumerate().map(|(at, _)| Limits::draw(seed, at as u64, 0, lone)).collect();
+    let limits: Vec<Limits> =
+        providers.iter().enumerate().map(|(at, _)| Limits::draw(seed, at as u64, 0, lone)).collect();
     let tree = knobs.tree(&providers, &offers, &limits);
     let (sites, accounts) = sites(seed, &providers, lone);
 
@@ -141,7 +142,8 @@ fn providers(seed: u64, lone: bool) -> Vec<Provider> {
                 3 => [&openai[..], &[Format::Messages]].concat(),
                 _ => openai.to_vec(),
             };
-            let endpoints = if stream.chance(200_000) { vec!["eu".into(), "us".into()] } else { vec!["default".into()] };
+            let endpoints =
+                if stream.chance(200_000) { vec!["eu".into(), "us".into()] } else { vec!["default".into()] };
             let keys = if stream.chance(300_000) { 2 } else { 1 };
             let keys = (0..keys)
                 .map(|key| Key {
@@ -187,7 +189,8 @@ fn sites(seed: u64, providers: &[Provider], lone: bool) -> (Vec<Site>, Vec<Accou
     let mut accounts: Vec<(String, Account)> = Vec::new();
     for (at, provider) in providers.iter().enumerate() {
         for (endpoint, name) in provider.endpoints.iter().enumerate() {
-            let base = if provider.endpoints.len() == 1 { provider.name.clone() } else { format!("{}/{name}", provider.name) };
+            let base =
+                if provider.endpoints.len() == 1 { provider.name.clone() } else { format!("{}/{name}", provider.name) };
             for key in &provider.keys {
                 let place = sites.len();
                 let mut stream = Stream::new(seed, Concern::Config, 2, place as u64);
@@ -198,7 +201,8 @@ fn sites(seed: u64, providers: &[Provider], lone: bool) -> (Vec<Site>, Vec<Accou
                     accounts.push((named, Account::new(limit as u32, window)));
                     accounts.len() - 1
                 });
-                let address = Address { site: place, provider: at, region: (endpoint as u8 + stream.below(2) as u8) % 2 };
+                let address =
+                    Address { site: place, provider: at, region: (endpoint as u8 + stream.below(2) as u8) % 2 };
                 let mut site = Site::new(&format!("{base}/{}", key.name), address, account, &key.value);
                 site.head = (Span::from_millis(stream.range(5, 200)), Span::from_millis(stream.range(10, 400)));
                 site.gap = Span::from_millis(stream.pick(&[2, 20, 100]));
@@ -206,7 +210,8 @@ fn sites(seed: u64, providers: &[Provider], lone: bool) -> (Vec<Site>, Vec<Accou
                 site.style = Style::draw(&mut stream);
                 if !lone {
                     site.gate = (stream.pick(&[0, 0, 0, 1, 4]) as u32, stream.pick(&[429, 503]));
-                    site.watchdog = (Span::from_millis(stream.pick(&[0, 0, 0, 0, 500, 2000])), stream.pick(&[503, 504, 500]));
+                    site.watchdog =
+                        (Span::from_millis(stream.pick(&[0, 0, 0, 0, 500, 2000])), stream.pick(&[503, 504, 500]));
                 }
                 sites.push(site);
             }
@@ -230,7 +235,8 @@ fn daily(scenario: &mut Scenario, troubles: &[Trouble], options: &mut Stream) {
 
 fn kill_others(scenario: &mut Scenario, healthy: usize, options: &mut Stream) {
     scenario.store_latency = Span::ZERO;
-    let deaths = [Trouble::Refused, Trouble::Status(500), Trouble::Status(503), Trouble::BadKey, Trouble::ResetBeforeHead];
+    let deaths =
+        [Trouble::Refused, Trouble::Status(500), Trouble::Status(503), Trouble::BadKey, Trouble::ResetBeforeHead];
     for site in (0..scenario.sites.len()).filter(|site| *site != healthy) {
         scenario.episodes.push(Episode {
             scope: Scope::Site(site),
@@ -356,7 +362,8 @@ fn heal(scenario: &mut Scenario, last: Time, longest_cooldown: Span, providers: 
         let offer = &offers[(number % offers.len() as u64) as usize];
         if one.operation.is_none_or(|operation| !offer.speaks(providers, operation.format())) {
             let format = providers[offer.tiers[0][0]].formats[0];
-            one.operation = Some(if format == Format::Messages { Operation::Messages } else { Operation::ChatCompletions });
+            one.operation =
+                Some(if format == Format::Messages { Operation::Messages } else { Operation::ChatCompletions });
             one.ask = Ask { format, stream: one.ask.stream, include_usage: false, structured: false };
         }
         scenario.arrivals.push((now, one));

@@ -51,7 +51,7 @@ impl Limits {
         Limits {
             max_concurrency: stream.pick(&[0, 0, 0, 1, 3, 10]),
             rpm: stream.pick(&[0, 0, 0, 0, 60, 300]),
-            tpm: stream.pick(&[0, 0, 0, 0, 0, 6000]),
+            tpm: stream.pick(&[0, 0, 0, 0, 3000, 3000]),
             extra,
         }
     }
@@ -66,7 +66,8 @@ impl Knobs {
             rules["success_failover_patterns"] = json!([{ "pattern": format!("(?i){REFUSED_WORDS}") }]);
         }
         if s.chance(200_000) && !lone {
-            rules["error_stop_patterns"] = json!([{ "status_codes": [s.pick(&[503, 500, 429])], "pattern": "(?i)busy|failed" }]);
+            rules["error_stop_patterns"] =
+                json!([{ "status_codes": [s.pick(&[503, 500, 429])], "pattern": "(?i)busy|failed" }]);
         }
         let cooldown = s.pick(&[1.0, 5.0, 20.0, 60.0]);
         let max_cooldown = cooldown * s.pick(&[1.0, 2.0, 5.0]);

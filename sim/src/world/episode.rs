@@ -76,7 +76,11 @@ impl Episode {
                 (u128::from(self.share_ppm) * 2 * u128::from(distance) / u128::from(length)) as u64
             }
             Shape::Flapping(period) => {
-                if (since / period.0.max(1)).is_multiple_of(2) { self.share_ppm } else { 0 }
+                if (since / period.0.max(1)).is_multiple_of(2) {
+                    self.share_ppm
+                } else {
+                    0
+                }
             }
         }
     }

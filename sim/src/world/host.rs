@@ -116,7 +116,8 @@ impl Shared {
         }
         let mut grants = Vec::new();
         while let Some((lease, reply)) = self.pool.pop_granted() {
-            let (ticket, call) = self.asking.remove(&lease).map_or((u64::MAX, None), |(ticket, call)| (ticket, Some(call)));
+            let (ticket, call) =
+                self.asking.remove(&lease).map_or((u64::MAX, None), |(ticket, call)| (ticket, Some(call)));
             grants.push((ticket, call, lease, reply));
         }
         let earlier = grants.iter().take_while(|(ticket, ..)| *ticket < own).count();
@@ -198,7 +199,16 @@ fn exchange_of(call: u32, attempt: AttemptNo) -> u64 {
 impl SimHost {
     /// The adapter of call number `call`.
     pub fn new(shared: Rc<RefCell<Shared>>, call: u32, ask: Ask, route: Arc<Route>) -> SimHost {
-        SimHost { shared, call, ask, route, phase: Phase::Asking, live: None, stale: VecDeque::new(), sleeps_until: Time::NEVER }
+        SimHost {
+            shared,
+            call,
+            ask,
+            route,
+            phase: Phase::Asking,
+            live: None,
+            stale: VecDeque::new(),
+            sleeps_until: Time::NEVER,
+        }
     }
 
     /// Breaks an exchange that would never end.

@@ -121,7 +121,8 @@ pub struct World {
 
 fn gateway(tree: &serde_json::Value, now: Time, pool: Option<&mut Pool>) -> (Gateway, Option<Pool>) {
     let read = config::read(tree, &|_| None);
-    let config = Arc::new(read.unwrap_or_else(|problems| panic!("a scenario's configuration is wrong: {problems:?}\n{tree}")));
+    let config =
+        Arc::new(read.unwrap_or_else(|problems| panic!("a scenario's configuration is wrong: {problems:?}\n{tree}")));
     let inventory = Inventory::new(&config, now);
     match pool {
         Some(pool) => (Gateway::build(config, &inventory, pool), None),
@@ -335,7 +336,12 @@ impl World {
                 let leaves = slot.leaves.map_or(Time::NEVER, |(at, _)| at);
                 break slot.resumes.min(leaves);
             }
-            match slot.drive.poll_next(&mut cx) {
+            let step = slot.drive.poll_next(&mut cx);
+            let (phase, held) = (slot.drive.call().phase(), slot.drive.call().held_bytes());
+            if let Some(checks) = self.shared.borrow_mut().log.checks_mut() {
+                checks.held(now, call, phase, held);
+            }
+            match step {
                 Poll::Ready(Step::Commit(_)) => {}
                 Poll::Ready(Step::Data(bytes)) => {
                     if !slot.gone {
@@ -348,11 +354,6 @@ impl World {
                     let leaves = slot.leaves.map_or(Time::NEVER, |(at, _)| at);
                     break slot.drive.host().next_event().min(leaves);
                 }
-            }
-            let held = slot.drive.call().held_bytes();
-            let phase = slot.drive.call().phase();
-            if let Some(checks) = self.shared.borrow_mut().log.checks_mut() {
-                checks.held(now, call, phase, held);
             }
         };
         let Some(slot) = self.calls.get_mut(&call) else { return };

@@ -213,9 +213,10 @@ impl Record<'_> {
 fn op_line(op: &Op) -> String {
     match op {
         Op::Reserve(reserve) => {
-            let standing = reserve.standing.iter().map(|s| {
-                format!("{}{}@{}", s.failed, if s.out { "x" } else { "" }, s.not_before.0)
-            });
+            let standing = reserve
+                .standing
+                .iter()
+                .map(|s| format!("{}{}@{}", s.failed, if s.out { "x" } else { "" }, s.not_before.0));
             format!(
                 "reserve {} of roster {} [{}] until {}{}",
                 reserve.lease,
@@ -290,7 +291,9 @@ fn digest_op(op: &Op, digest: &mut Digest) {
             digest.word(reserve.draw);
             digest.word(reserve.wait_until.0);
             for standing in &reserve.standing {
-                digest.word(u64::from(standing.failed) << 32 | u64::from(standing.out) << 16 | u64::from(standing.last_attempt));
+                digest.word(
+                    u64::from(standing.failed) << 32 | u64::from(standing.out) << 16 | u64::from(standing.last_attempt),
+                );
                 digest.word(standing.not_before.0);
             }
         }
@@ -336,4 +339,3 @@ fn digest_end(end: &End, digest: &mut Digest) {
         End::Cancelled(cause) => digest.word(6 | (*cause as u64) << 8),
     }
 }
-

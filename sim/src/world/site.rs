@@ -196,7 +196,8 @@ impl Site {
             truth.ends.clear();
             return;
         }
-        let sent: usize = steps.iter().map(|(_, step)| if let Step::Chunk(bytes) = step { bytes.len() } else { 0 }).sum();
+        let sent: usize =
+            steps.iter().map(|(_, step)| if let Step::Chunk(bytes) = step { bytes.len() } else { 0 }).sum();
         let content = truth.ends.iter().any(|(end, part)| *end <= sent && *part == Part::Content);
         let committed = matches!(truth.fate, Fate::Good | Fate::Breaks(_)) && content;
         // A finish reason for every choice is the end of a chat stream, `[DONE]` or not (M5).

@@ -67,14 +67,66 @@ pub enum Trouble {
 pub const ALL: [Trouble; 61] = {
     use Trouble::*;
     [
-        Refused, ConnectTimeout, Tls, ResetBeforeHead, NotHttp, BlackHole, Limited, Overloaded, QuotaGone, BadKey,
-        ResetAfterHead, SilentAfterHead, CommentsForever, SlowFirstByte, CutBeforeContent, ResetBeforeContent,
-        CutAfterContent, TornAfterContent, ResetAfterContent, SilentAfterContent, ErrorBeforeContent,
-        ErrorAfterContent, ErrorBehind200, MalformedBeforeContent, MalformedAfterContent, DriftedBeforeContent,
-        DriftedAfterContent, Html, EmptyBody, WrongContentType, JsonForStream, StreamForJson, Empty, NoChoices,
-        ZeroUsage, DoubleDone, AfterTheEnd, NoDone, NoLastBlankLine, LongOpening, RefusedWords, BadCoding, TooLarge,
-        Unstructured, KeyInError, Trickle, Status(301), Status(400), Status(402), Status(403), Status(404), Status(408),
-        Status(413), Status(422), Status(425), Status(500), Status(502), Status(503), Status(504), Status(524),
+        Refused,
+        ConnectTimeout,
+        Tls,
+        ResetBeforeHead,
+        NotHttp,
+        BlackHole,
+        Limited,
+        Overloaded,
+        QuotaGone,
+        BadKey,
+        ResetAfterHead,
+        SilentAfterHead,
+        CommentsForever,
+        SlowFirstByte,
+        CutBeforeContent,
+        ResetBeforeContent,
+        CutAfterContent,
+        TornAfterContent,
+        ResetAfterContent,
+        SilentAfterContent,
+        ErrorBeforeContent,
+        ErrorAfterContent,
+        ErrorBehind200,
+        MalformedBeforeContent,
+        MalformedAfterContent,
+        DriftedBeforeContent,
+        DriftedAfterContent,
+        Html,
+        EmptyBody,
+        WrongContentType,
+        JsonForStream,
+        StreamForJson,
+        Empty,
+        NoChoices,
+        ZeroUsage,
+        DoubleDone,
+        AfterTheEnd,
+        NoDone,
+        NoLastBlankLine,
+        LongOpening,
+        RefusedWords,
+        BadCoding,
+        TooLarge,
+        Unstructured,
+        KeyInError,
+        Trickle,
+        Status(301),
+        Status(400),
+        Status(402),
+        Status(403),
+        Status(404),
+        Status(408),
+        Status(413),
+        Status(422),
+        Status(425),
+        Status(500),
+        Status(502),
+        Status(503),
+        Status(504),
+        Status(524),
         Status(999),
     ]
 };
@@ -149,7 +201,8 @@ impl Telling<'_> {
                 script
             }
             Trouble::BadKey => {
-                let text = speech::error_text(self.ask.format, 401, "authentication_error", "invalid_api_key", "bad key");
+                let text =
+                    speech::error_text(self.ask.format, 401, "authentication_error", "invalid_api_key", "bad key");
                 self.error(trouble, 401, Vec::new(), text.into_bytes())
             }
             Trouble::KeyInError => {
@@ -181,7 +234,13 @@ impl Telling<'_> {
         Script { opening: Opening::Fault(fault), fate, ..self.blank(trouble) }
     }
 
-    fn error(&mut self, trouble: Trouble, status: u16, mut headers: Vec<(&'static str, String)>, body: Vec<u8>) -> Script {
+    fn error(
+        &mut self,
+        trouble: Trouble,
+        status: u16,
+        mut headers: Vec<(&'static str, String)>,
+        body: Vec<u8>,
+    ) -> Script {
         headers.push(("content-type", "application/json".into()));
         Script {
             opening: Opening::Head(status, headers),
@@ -244,7 +303,10 @@ impl Telling<'_> {
                     ("anthropic-ratelimit-requests-remaining", "0".into()),
                     ("anthropic-ratelimit-requests-reset", rfc3339((EPOCH_MS + self.now_ms) / 1000 + seconds)),
                 ],
-                Some((Span::from_millis((seconds * 1000).saturating_sub(1001 + self.opens_after.as_millis())), Span::from_millis(seconds * 1000))),
+                Some((
+                    Span::from_millis((seconds * 1000).saturating_sub(1001 + self.opens_after.as_millis())),
+                    Span::from_millis(seconds * 1000),
+                )),
             ),
             7 => (Vec::new(), None),
             _ => (vec![("retry-after", seconds.to_string())], exact(seconds * 1000)),
@@ -300,7 +362,11 @@ impl Telling<'_> {
             (_, 1) => (429, "rate_limit_error", "rate_limit_exceeded"),
             _ => (500, "server_error", "server_error"),
         };
-        (speech::error_event(self.ask.format, &self.style, status, kind, code, "it broke off"), status, status == 429 || kind.contains("overload") || code.contains("overload"))
+        (
+            speech::error_event(self.ask.format, &self.style, status, kind, code, "it broke off"),
+            status,
+            status == 429 || kind.contains("overload") || code.contains("overload"),
+        )
     }
 
     fn stream(&mut self, trouble: Trouble) -> Script {
@@ -351,7 +417,10 @@ impl Telling<'_> {
                 }
                 script
             }
-            Trouble::CutAfterContent | Trouble::TornAfterContent | Trouble::ResetAfterContent | Trouble::SilentAfterContent => {
+            Trouble::CutAfterContent
+            | Trouble::TornAfterContent
+            | Trouble::ResetAfterContent
+            | Trouble::SilentAfterContent => {
                 let torn = pieces.get(middle).map(|piece| piece.bytes[..piece.bytes.len() / 2].to_vec());
                 pieces.truncate(middle);
                 if let Some(bytes) = torn.filter(|_| trouble == Trouble::TornAfterContent) {
@@ -435,7 +504,8 @@ impl Telling<'_> {
             Trouble::BadCoding | Trouble::TooLarge => {
                 pieces.truncate(early);
                 let mut script = self.event_stream(trouble, pieces, Fate::Fails(Transient));
-                script.close = Close::Fault(if trouble == Trouble::BadCoding { Fault::Coding } else { Fault::TooLarge });
+                script.close =
+                    Close::Fault(if trouble == Trouble::BadCoding { Fault::Coding } else { Fault::TooLarge });
                 script
             }
             Trouble::Trickle => {
@@ -504,7 +574,8 @@ impl Telling<'_> {
                 (b"{\"choices\":[{\"message\":".to_vec(), fails(Transient), Close::Clean)
             }
             Trouble::DriftedBeforeContent | Trouble::DriftedAfterContent => {
-                let text = r#"{"choices":"none","output":"none","content":7,"data":"none","input_tokens":"x","usage":5}"#;
+                let text =
+                    r#"{"choices":"none","output":"none","content":7,"data":"none","input_tokens":"x","usage":5}"#;
                 (text.as_bytes().to_vec(), fails(Transient), Close::Clean)
             }
             Trouble::Html => (b"<!DOCTYPE html><html><body>Hi</body></html>".to_vec(), fails(Transient), Close::Clean),
@@ -512,15 +583,11 @@ impl Telling<'_> {
                 let events = speech::stream(&Ask { stream: true, ..ask }, &self.style, &answer);
                 (events.into_iter().flat_map(|piece| piece.bytes).collect(), fails(Transient), Close::Clean)
             }
-            Trouble::Empty if empty_matters => {
-                (speech::whole(&ask, &answer.emptied()), Fate::Empty, Close::Clean)
-            }
+            Trouble::Empty if empty_matters => (speech::whole(&ask, &answer.emptied()), Fate::Empty, Close::Clean),
             Trouble::NoChoices if ask.format == Format::Chat => {
                 (br#"{"id":"c","choices":[],"usage":{"total_tokens":9}}"#.to_vec(), fails(Transient), Close::Clean)
             }
-            Trouble::ZeroUsage => {
-                (speech::whole(&ask, &Answer { usage: (0, 0), ..answer }), Fate::Good, Close::Clean)
-            }
+            Trouble::ZeroUsage => (speech::whole(&ask, &Answer { usage: (0, 0), ..answer }), Fate::Good, Close::Clean),
             Trouble::RefusedWords if matches!(ask.format, Format::Chat | Format::Messages | Format::Responses) => {
                 let refused = Answer { words: vec![REFUSED_WORDS.into()], kind: speech::Kind::Text, ..answer };
                 let fate = if self.refuses_words { Fate::Fails(Transient) } else { Fate::Good };

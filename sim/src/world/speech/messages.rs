@@ -32,7 +32,8 @@ pub(super) fn stream(style: &Style, answer: &Answer) -> Vec<Piece> {
         answer.id
     );
     pieces.push(opener(style.event("message_start", &start)));
-    let texts = || answer.words.iter().map(|word| format!(r#"{{"type":"text_delta","text":"{word}"}}"#)).collect::<Vec<_>>();
+    let texts =
+        || answer.words.iter().map(|word| format!(r#"{{"type":"text_delta","text":"{word}"}}"#)).collect::<Vec<_>>();
     let mut index = 0;
     if answer.kind == Kind::Reasoning {
         let thought = [r#"{"type":"thinking_delta","thinking":"Let me look"}"#.to_owned()];
@@ -65,7 +66,9 @@ pub(super) fn whole(answer: &Answer) -> String {
         Kind::Tool => r#"{"type":"tool_use","id":"toolu_1","name":"step","input":{}}"#.to_owned(),
         Kind::Empty => String::new(),
         Kind::Reasoning => {
-            format!(r#"{{"type":"thinking","thinking":"Let me look","signature":"Es"}},{{"type":"text","text":"{text}"}}"#)
+            format!(
+                r#"{{"type":"thinking","thinking":"Let me look","signature":"Es"}},{{"type":"text","text":"{text}"}}"#
+            )
         }
         Kind::Text | Kind::Refusal | Kind::Length => format!(r#"{{"type":"text","text":"{text}"}}"#),
     };

@@ -138,8 +138,22 @@ pub struct Answer {
 }
 
 const WORDS: [&str; 16] = [
-    "sure", " footed", " über", " the ", "ridge", "\\n", " step", "s ", "\\\"quoted\\\"", " and", " 登る", " on", ", ", "mule",
-    " \\u00e9t\\u00e9", ".",
+    "sure",
+    " footed",
+    " über",
+    " the ",
+    "ridge",
+    "\\n",
+    " step",
+    "s ",
+    "\\\"quoted\\\"",
+    " and",
+    " 登る",
+    " on",
+    ", ",
+    "mule",
+    " \\u00e9t\\u00e9",
+    ".",
 ];
 
 impl Answer {

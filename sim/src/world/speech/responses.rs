@@ -47,7 +47,11 @@ pub(super) fn stream(style: &Style, answer: &Answer) -> Vec<Piece> {
         Kind::Tool => {
             let added = r#""output_index":0,"item":{"id":"fc_1","type":"function_call","status":"in_progress","name":"step","call_id":"call_1","arguments":""}"#;
             say("response.output_item.added", added, Part::Content);
-            say("response.function_call_arguments.delta", r#""item_id":"fc_1","output_index":0,"delta":"{}""#, Part::Content);
+            say(
+                "response.function_call_arguments.delta",
+                r#""item_id":"fc_1","output_index":0,"delta":"{}""#,
+                Part::Content,
+            );
         }
         kind => {
             let added = r#""output_index":0,"item":{"id":"msg_1","type":"message","status":"in_progress","role":"assistant","content":[]}"#;
@@ -55,13 +59,18 @@ pub(super) fn stream(style: &Style, answer: &Answer) -> Vec<Piece> {
             let part = r#""item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"","annotations":[]}"#;
             say("response.content_part.added", part, Part::Opener);
             if kind == Kind::Refusal {
-                say("response.refusal.delta", r#""item_id":"msg_1","output_index":0,"content_index":0,"delta":"I will not.""#, Part::Content);
+                say(
+                    "response.refusal.delta",
+                    r#""item_id":"msg_1","output_index":0,"content_index":0,"delta":"I will not.""#,
+                    Part::Content,
+                );
             } else {
                 for word in &answer.words {
                     let delta = format!(r#""item_id":"msg_1","output_index":0,"content_index":0,"delta":"{word}""#);
                     say("response.output_text.delta", &delta, Part::Content);
                 }
-                let done = format!(r#""item_id":"msg_1","output_index":0,"content_index":0,"text":"{}""#, answer.text());
+                let done =
+                    format!(r#""item_id":"msg_1","output_index":0,"content_index":0,"text":"{}""#, answer.text());
                 say("response.output_text.done", &done, Part::Content);
             }
         }

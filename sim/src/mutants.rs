@@ -1,0 +1,91 @@
+//! Testing the tester: every planted bug of the core must be found, and soon.
+
+use std::io::{self, Write};
+use std::panic;
+
+use surefoot_core::mutants::{Mutant, plant};
+
+use crate::chaos::{ChaosArgs, run_seeds};
+
+/// What a hunt for planted bugs is asked for.
+#[derive(Clone, Debug)]
+pub struct MutantArgs {
+    /// Runs in which each must be found.
+    pub runs: u64,
+    /// The first seed.
+    pub first: u64,
+    /// Threads; at least 1.
+    pub threads: usize,
+    /// This one alone.
+    pub only: Option<String>,
+}
+
+impl Default for MutantArgs {
+    fn default() -> MutantArgs {
+        MutantArgs { runs: 2000, first: 0, threads: 2, only: None }
+    }
+}
+
+/// How a planted bug was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The bug.
+    pub mutant: Mutant,
+    /// Runs that it took; `None` = it lived.
+    pub runs: Option<u64>,
+    /// The law that it broke, or the panic.
+    pub law: String,
+}
+
+/// Hunts one bug.
+pub fn hunt(mutant: Mutant, args: &MutantArgs) -> Found {
+    plant(Some(mutant));
+    let seeds = args.first..args.first + args.runs;
+    let mut first: Option<(u64, String)> = None;
+    let chaos = ChaosArgs { seeds: seeds.clone(), threads: args.threads, progress: false, fail_fast: true };
+    let hunted = panic::catch_unwind(panic::AssertUnwindSafe(|| {
+        run_seeds(&chaos, |report| {
+            if let Some(violation) = &report.violation
+                && first.as_ref().is_none_or(|(seed, _)| report.seed < *seed)
+            {
+                first = Some((report.seed, violation.id.to_owned()));
+            }
+        });
+    }));
+    plant(None);
+    match (first, hunted) {
+        (Some((seed, law)), _) => Found { mutant, runs: Some(seed - args.first + 1), law },
+        (None, Err(_)) => Found { mutant, runs: Some(1), law: "a panic".to_owned() },
+        (None, Ok(())) => Found { mutant, runs: None, law: String::new() },
+    }
+}
+
+/// Hunts all planted bugs and tells how each was found. True when none lived.
+///
+/// # Errors
+/// Those of `out`.
+pub fn run_mutants(args: &MutantArgs, out: &mut dyn Write) -> io::Result<bool> {
+    let chosen = |mutant: &&Mutant| args.only.as_ref().is_none_or(|only| mutant.name() == only);
+    let mut runs = Vec::new();
+    let mut lived = Vec::new();
+    writeln!(out, "{:28} {:>6}  found by", "planted bug", "runs")?;
+    for mutant in Mutant::ALL.iter().filter(chosen) {
+        let found = hunt(*mutant, args);
+        match found.runs {
+            Some(count) => {
+                runs.push(count);
+                writeln!(out, "{:28} {count:>6}  {}", mutant.name(), found.law)?;
+            }
+            None => {
+                lived.push(mutant.name());
+                writeln!(out, "{:28} {:>6}  nothing: it lives", mutant.name(), "-")?;
+            }
+        }
+        out.flush()?;
+    }
+    runs.sort_unstable();
+    let median = runs.get(runs.len() / 2).copied().unwrap_or(0);
+    let most = runs.last().copied().unwrap_or(0);
+    writeln!(out, "{} of {} found; median {median} runs, at most {most}", runs.len(), runs.len() + lived.len())?;
+    Ok(lived.is_empty() && !runs.is_empty())
+}
