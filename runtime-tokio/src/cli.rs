@@ -1,19 +1,11 @@
 //! The `surefoot` command: its arguments, and what each of them runs.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
 
-use crate::config_file::Origin;
 use crate::{demo, logging, mock, serve};
-
-/// Good.
-const GOOD: u8 = 0;
-/// It ran, and came out badly.
-const FAILED: u8 = 1;
-/// Usage or configuration.
-const MISUSED: u8 = 2;
 
 /// Keeps LLM traffic on its feet.
 #[derive(Debug, Parser)]
@@ -35,36 +27,25 @@ enum Command {
     Demo(demo::DemoArgs),
 }
 
-#[derive(Debug, clap::Args)]
-struct ConfigArgument {
-    /// TOML, or JSON by extension; without it ./surefoot.toml, else providers from OPENAI_API_KEY and its like
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-}
-
 /// Runs the command that the process was started with.
 pub fn run() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments: Arguments = match arguments() {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { MISUSED } else { GOOD });
-        }
+        Err(code) => return code,
     };
     let code = match arguments.command {
-        Command::Serve(argument) => run_serve(argument.config.as_deref()),
-        Command::Check(argument) => run_check(argument.config.as_deref()),
+        Command::Serve(argument) => run_serve(&argument),
+        Command::Check(argument) => argument.check().map_or_else(|code| code, |_| GOOD),
         Command::Mock(arguments) => run_mock(arguments),
-        Command::Demo(arguments) => run_demo(&arguments),
+        Command::Demo(arguments) => run_demo(arguments),
     };
     ExitCode::from(code)
 }
 
-fn run_serve(file: Option<&Path>) -> u8 {
-    let origin = Origin::find(file);
-    let config = match origin.load() {
-        Ok(config) => config,
-        Err(rejected) => return complain(&rejected, MISUSED),
+fn run_serve(argument: &ConfigArgument) -> u8 {
+    let (config, origin) = match argument.load() {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
     };
     logging::init("info");
     match runtime() {
@@ -80,17 +61,6 @@ fn run_serve(file: Option<&Path>) -> u8 {
     }
 }
 
-fn run_check(file: Option<&Path>) -> u8 {
-    let origin = Origin::find(file);
-    match origin.load() {
-        Ok(config) => {
-            println!("{origin}: good: {} providers, {} models", config.providers.len(), config.models.len());
-            GOOD
-        }
-        Err(rejected) => complain(&rejected, MISUSED),
-    }
-}
-
 fn run_mock(arguments: mock::MockArgs) -> u8 {
     logging::init("info");
     match runtime() {
@@ -102,14 +72,14 @@ fn run_mock(arguments: mock::MockArgs) -> u8 {
     }
 }
 
-fn run_demo(arguments: &demo::DemoArgs) -> u8 {
+fn run_demo(arguments: demo::DemoArgs) -> u8 {
     // The show is on stdout; what a gateway logs among such providers would bury it.
     logging::init("error");
     match runtime() {
-        Ok(runtime) => match runtime.block_on(demo::run(arguments, std::io::stdout())) {
-            Ok(tally) if tally.failed() == 0 => GOOD,
-            Ok(_) => FAILED,
-            Err(error) => complain(&error, MISUSED),
+        Ok(runtime) => match runtime.block_on(demo::run(arguments)) {
+            Ok(()) => GOOD,
+            Err(error @ demo::DemoError::Gateway(_)) => complain(&error, MISUSED),
+            Err(error) => complain(&error, FAILED),
         },
         Err(error) => complain(&error, FAILED),
     }
@@ -126,9 +96,4 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         builder.worker_threads(cores);
     }
     builder.enable_all().build()
-}
-
-fn complain(error: &dyn std::fmt::Display, code: u8) -> u8 {
-    eprintln!("{error}");
-    code
 }

@@ -1,12 +1,11 @@
 //! The Surefoot gateway on tokio: the thin side. What is decided, is decided in `surefoot-core`; here stand the server, the
-//! connections to providers, the timers, the configuration's file, the log and the admin side.
+//! connections to providers and the timers. What other adapters need as well comes from `surefoot-runtime`.
 
-pub mod admin;
 pub mod cli;
-pub mod config_file;
 pub mod demo;
-mod logging;
 pub mod mock;
+pub mod reactor;
 pub mod serve;
-pub mod trace_file;
 pub mod upstream;
+
+pub use surefoot_runtime::{admin, config_file, logging, trace_file};

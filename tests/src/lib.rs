@@ -1,22 +1,23 @@
 //! Starts the built binaries as their users do, and drives them from outside.
 //!
-//! Nothing here links the crates under test: a test that crosses crates sees what a user sees, and one list of tests
-//! serves every runtime ([`on_each_runtime`]).
+//! Nothing here links the runtimes under test: a test that crosses crates sees what a user sees, and one list of tests
+//! serves every runtime ([`on_each_runtime`]). Only traces are read by the core, whose format they are.
 
 pub mod binaries;
 pub mod clients;
 pub mod http;
+pub mod metrics;
 pub mod process;
 pub mod proxy;
 pub mod tls;
 pub mod upstream;
 
-pub use binaries::{Runtime, TOKIO};
+pub use binaries::{RUNTIMES, Runtime, SMOL, TOKIO};
 pub use process::{Gateway, Launch, Mock};
 
 /// Makes a `#[test]` of every named function for every runtime. Each takes a `&'static Runtime`.
 ///
-/// A second runtime is a second module here, and every test that exists runs on it too.
+/// Each runtime is a module here, and every test that exists runs on all of them.
 #[macro_export]
 macro_rules! on_each_runtime {
     ($($name:ident),+ $(,)?) => {
@@ -25,6 +26,14 @@ macro_rules! on_each_runtime {
                 #[test]
                 fn $name() {
                     super::$name(&$crate::TOKIO);
+                }
+            )+
+        }
+        mod smol {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(&$crate::SMOL);
                 }
             )+
         }

@@ -243,6 +243,23 @@ impl Gateway {
         Gateway(env.iter().fold(launch, |launch, (name, value)| launch.env(name, value)).start())
     }
 
+    /// The address of its metrics and status, from its log: `RUST_LOG` must let it through, and the configuration have
+    /// one.
+    ///
+    /// # Panics
+    ///
+    /// It does not say.
+    pub fn admin_addr(&self) -> String {
+        let found = || {
+            let output = self.output();
+            let line = output.lines().find_map(|line| line.split_once("metrics and status on http://"));
+            line.map(|(_, addr)| addr.trim().to_owned())
+        };
+        // Standard error is read by a thread of its own, and may come after the line on standard output.
+        assert!(within(PATIENCE_SECONDS, || found().is_some()), "no admin address; output:\n{}", self.output());
+        found().unwrap_or_default()
+    }
+
     /// Replaces the configuration and sends SIGHUP. What came of it is in the output, some time later.
     pub fn reload(&self, config: &str) {
         write(&self.0.dir().join("surefoot.toml"), config);
@@ -258,6 +275,12 @@ impl Mock {
     /// Starts one that answers well unless a request says otherwise.
     pub fn start() -> Mock {
         Mock(Launch::new(&TOKIO, &["mock", "--listen", "127.0.0.1:0", "--quiet"]).start())
+    }
+
+    /// Starts one that follows this script.
+    pub fn with_script(script: &str) -> Mock {
+        let args = ["mock", "--listen", "127.0.0.1:0", "--quiet", "--script", "script.toml"];
+        Mock(Launch::new(&TOKIO, &args).file("script.toml", script).start())
     }
 }
 

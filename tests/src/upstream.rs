@@ -4,6 +4,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// What an upstream saw of a request.
 #[derive(Clone, Debug)]
@@ -32,6 +33,19 @@ impl Upstream {
     ///
     /// There is no free port.
     pub fn start(answer: impl Fn(&Seen, &mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> Upstream {
+        Upstream::serve(answer, false)
+    }
+
+    /// The same, but a connection serves on until its other side leaves, an answer is an error, or the upstream is dropped.
+    ///
+    /// # Panics
+    ///
+    /// There is no free port.
+    pub fn keeping(answer: impl Fn(&Seen, &mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> Upstream {
+        Upstream::serve(answer, true)
+    }
+
+    fn serve(answer: impl Fn(&Seen, &mut TcpStream) -> io::Result<()> + Send + Sync + 'static, keep: bool) -> Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|error| panic!("no free port: {error}"));
         let addr = listener.local_addr().unwrap_or_else(|error| panic!("no address: {error}"));
         let (left, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -43,12 +57,21 @@ impl Upstream {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let (left, answer) = (Arc::clone(&left), Arc::clone(&answer));
+                let (left, answer, stop) = (Arc::clone(&left), Arc::clone(&answer), Arc::clone(&stop));
                 std::thread::spawn(move || {
-                    let Ok(seen) = read(&stream) else { return };
                     let _ = stream.set_nodelay(true);
-                    if answer(&seen, &mut stream).is_err() {
-                        left.fetch_add(1, Ordering::Relaxed);
+                    loop {
+                        if keep && !comes(&stream, &stop) {
+                            return;
+                        }
+                        let Ok(seen) = read(&stream) else { return };
+                        if answer(&seen, &mut stream).is_err() {
+                            left.fetch_add(1, Ordering::Relaxed);
+                            return;
+                        }
+                        if !keep {
+                            return;
+                        }
                     }
                 });
             }
@@ -73,6 +96,24 @@ impl Drop for Upstream {
         // Wakes the listener up, so that it sees the flag.
         let _ = TcpStream::connect(self.addr);
     }
+}
+
+/// Waits for a request on a kept connection; `false` when there comes none any more.
+fn comes(stream: &TcpStream, stop: &AtomicBool) -> bool {
+    let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+    let found = loop {
+        match stream.peek(&mut [0]) {
+            Ok(count) => break count > 0,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                if stop.load(Ordering::Relaxed) {
+                    break false;
+                }
+            }
+            Err(_) => break false,
+        }
+    };
+    let _ = stream.set_read_timeout(None);
+    found
 }
 
 fn read(stream: &TcpStream) -> io::Result<Seen> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use surefoot_tests::http::post;
+use surefoot_tests::http::{post, request};
 use surefoot_tests::{Gateway, Mock, Runtime, on_each_runtime, skip, within};
 
 on_each_runtime!(a_thousand_mixed_calls_leave_nothing_behind);
@@ -49,6 +49,7 @@ fn config(mock: &Mock) -> String {
         r#"
 [server]
 listen = "127.0.0.1:0"
+admin_listen = "127.0.0.1:0"
 drain_seconds = 0.5
 [default_policy]
 sticky_key_attempts = 1
@@ -114,6 +115,18 @@ fn calls(gateway: &Gateway, count: usize) -> Vec<String> {
     })
 }
 
+/// What `/status` says is still under way: calls, waiting ones, attempts of each target.
+fn in_flight(gateway: &Gateway) -> Vec<String> {
+    let output = gateway.output();
+    let admin = output.split("metrics and status on http://").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let status =
+        request("GET", "/status").fetch(admin.expect("a line that names the admin side")).expect("a status").json();
+    let targets = status["targets"].as_array().expect("targets").iter();
+    let counts = [("calls".to_owned(), &status["calls"]), ("waiting".to_owned(), &status["waiting"])].into_iter();
+    let counts = counts.chain(targets.map(|target| (target["target"].to_string(), &target["inflight"])));
+    counts.filter(|(_, count)| count.as_u64() != Some(0)).map(|(name, count)| format!("{name}: {count}")).collect()
+}
+
 fn a_thousand_mixed_calls_leave_nothing_behind(runtime: &Runtime) {
     let mock = Mock::start();
     let mut gateway = Gateway::start(runtime, &config(&mock));
@@ -133,6 +146,12 @@ fn a_thousand_mixed_calls_leave_nothing_behind(runtime: &Runtime) {
     } else {
         skip("descriptors and memory", "this system does not tell them");
     }
+    let mut busy = Vec::new();
+    let idle = within(10, || {
+        busy = in_flight(&gateway);
+        busy.is_empty()
+    });
+    assert!(idle, "slots that nobody gave back: {busy:?}");
     assert!(!gateway.output().contains("panicked"), "{}", gateway.output());
     let (code, took) = gateway.stop();
     assert!(code == Some(0) && took < Duration::from_millis(450), "a call is left over: exit {code:?} after {took:?}");

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use surefoot_tests::http::{post, request};
 use surefoot_tests::upstream::{Upstream, chat_end, chat_event, write_chunk, write_end, write_stream_head};
-use surefoot_tests::{Gateway, Launch, Runtime, on_each_runtime, within};
+use surefoot_tests::{Gateway, Launch, Runtime, SMOL, on_each_runtime, within};
 
 on_each_runtime!(
     keys_in_the_environment_are_enough_to_start,
@@ -108,6 +108,21 @@ fail_rate = 2
     for part in ["c.toml", "server.listne", "listen", "providers[0].base_url", "NO_SUCH_VARIABLE", "breaker.fail_rate"]
     {
         assert!(err.contains(part), "no {part} in: {err}");
+    }
+}
+
+#[test]
+fn what_smol_does_not_have_is_said_by_check_and_by_serve() {
+    let upstream = paced(1);
+    let config = config(&upstream, "") + "[state]\nurl = \"redis://127.0.0.1:6379\"\n";
+    let otlp = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+    let check = Launch::new(&SMOL, &["check", "--config", "c.toml"]).file("c.toml", &config).env(otlp.0, otlp.1);
+    let (code, out, err) = check.run();
+    assert_eq!(code, Some(0), "{err}");
+    let gateway = Gateway::start_with(&SMOL, &config, &[otlp]);
+    for what in ["state.url: surefoot-smol shares no gate", "OTEL_EXPORTER_OTLP_ENDPOINT: surefoot-smol sends no"] {
+        assert!(out.contains(&format!("note: {what}")), "no {what} in: {out}");
+        assert!(within(5, || gateway.output().contains(what)), "no {what} in: {}", gateway.output());
     }
 }
 

@@ -5,13 +5,12 @@ use surefoot_tests::http::{Answer, post};
 use surefoot_tests::proxy::Proxy;
 use surefoot_tests::tls::TlsUpstream;
 use surefoot_tests::upstream::{Upstream, chat_end, chat_event, write_chunk, write_end, write_stream_head};
-use surefoot_tests::{Gateway, Runtime, on_each_runtime};
+use surefoot_tests::{Gateway, Runtime, TOKIO, on_each_runtime};
 use tempfile::NamedTempFile;
 
 on_each_runtime!(
-    an_upstream_that_offers_http2_is_spoken_to_in_http2,
+    an_upstream_that_offers_both_is_spoken_to_in_what_the_runtime_prefers,
     an_upstream_without_http2_is_spoken_to_in_http1,
-    many_calls_share_a_http2_connection,
     an_upstream_that_nobody_vouches_for_is_not_spoken_to,
     https_proxy_is_honoured,
     http_proxy_is_honoured_and_no_proxy_too,
@@ -56,13 +55,14 @@ fn start(runtime: &Runtime, upstream: &TlsUpstream, root: &NamedTempFile, more: 
     Gateway::start_with(runtime, &config(&format!("https://{}", upstream.authority())), &env)
 }
 
-fn an_upstream_that_offers_http2_is_spoken_to_in_http2(runtime: &Runtime) {
+fn an_upstream_that_offers_both_is_spoken_to_in_what_the_runtime_prefers(runtime: &Runtime) {
     let upstream = TlsUpstream::start(&["h2", "http/1.1"]);
     let root = root_file(&upstream);
     let gateway = start(runtime, &upstream, &root, &[]);
     for stream in [false, true] {
         let answer = ask(&gateway, stream);
-        assert!(answer.status == 200 && answer.text().contains("over h2"), "{} {}", answer.status, answer.text());
+        let over = format!("over {}", runtime.http);
+        assert!(answer.status == 200 && answer.text().contains(&over), "{} {}", answer.status, answer.text());
     }
 }
 
@@ -77,10 +77,11 @@ fn an_upstream_without_http2_is_spoken_to_in_http1(runtime: &Runtime) {
     assert_eq!(upstream.connections(), 1, "the second call uses the first one's connection");
 }
 
-fn many_calls_share_a_http2_connection(runtime: &Runtime) {
+#[test]
+fn many_calls_share_a_http2_connection() {
     let upstream = TlsUpstream::start(&["h2"]);
     let root = root_file(&upstream);
-    let gateway = start(runtime, &upstream, &root, &[]);
+    let gateway = start(&TOKIO, &upstream, &root, &[]);
     assert_eq!(ask(&gateway, false).status, 200);
     std::thread::scope(|scope| {
         let gateway = &gateway;
@@ -111,7 +112,8 @@ fn https_proxy_is_honoured(runtime: &Runtime) {
     for variable in ["HTTPS_PROXY", "https_proxy"] {
         let gateway = start(runtime, &upstream, &root, &[(variable, &proxy.url())]);
         let answer = ask(&gateway, true);
-        assert!(answer.status == 200 && answer.text().contains("over h2"), "{} {}", answer.status, answer.text());
+        let over = format!("over {}", runtime.http);
+        assert!(answer.status == 200 && answer.text().contains(&over), "{} {}", answer.status, answer.text());
     }
     assert_eq!(proxy.asked(), vec![format!("CONNECT {}", upstream.authority()); 2]);
 }

@@ -141,26 +141,32 @@ impl State {
         inner.script.choose(facts, &mut inner.turns)
     }
 
-    /// Takes a place in the account that the behaviour or the script names; the refusal is a behaviour too.
+    /// Takes a place wherever one is needed: under the behaviour's own limit, and in the script's account of the key. The
+    /// refusal is a behaviour too.
     pub(super) fn enter(&self, behaviour: &Behaviour, facts: Facts<'_>) -> Result<Option<Slot>, Box<Behaviour>> {
+        let (mut limits, mut afters) = (Vec::new(), Vec::new());
         let own = behaviour.limit;
-        let (name, limit, after) = if own.in_flight > 0 || own.requests > 0 {
-            let name = behaviour.account.clone().unwrap_or_else(|| facts.key.to_owned());
-            (name, own, behaviour.retry_after.clone())
-        } else {
-            let found = self.with_script(|script| {
+        if own.in_flight > 0 || own.requests > 0 {
+            limits.push((behaviour.account.clone().unwrap_or_else(|| facts.key.to_owned()), own));
+            afters.push(behaviour.retry_after.clone());
+        }
+        if !facts.listing {
+            self.with_script(|script| {
                 let theirs = |pattern: &String| like(pattern, facts.key);
                 let account = script.accounts.iter().find(|account| account.keys.iter().any(theirs));
-                account.map(|account| (account.name.clone(), account.limit, account.retry_after.clone()))
+                // A behaviour that names the very account speaks for it: two limits would count in one place.
+                if let Some(account) = account.filter(|account| limits.iter().all(|(name, _)| *name != account.name)) {
+                    limits.push((account.name.clone(), account.limit));
+                    afters.push(account.retry_after.clone());
+                }
             });
-            match found {
-                Some(found) if !facts.listing => found,
-                _ => return Ok(None),
-            }
-        };
-        match self.accounts.enter(&name, limit, Instant::now()) {
+        }
+        if limits.is_empty() {
+            return Ok(None);
+        }
+        match self.accounts.enter(&limits, Instant::now()) {
             Ok(slot) => Ok(Some(slot)),
-            Err(refusal) => Err(Box::new(refused(refusal, after))),
+            Err(refusal) => Err(Box::new(refused(refusal, afters.swap_remove(refusal.at)))),
         }
     }
 

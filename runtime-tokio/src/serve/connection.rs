@@ -7,36 +7,18 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
+use surefoot_runtime::serve::lifecycle::{Lifecycle, Stage};
+use surefoot_runtime::serve::patience::Patience;
+use surefoot_runtime::serve::{CLIENT_IDLE, Respond};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client_io::ClientIo;
-use super::lifecycle::{Lifecycle, Presence, Stage};
-
-/// An unused connection, or one whose request's head does not come, is closed after this or twice this.
-const IDLE: Duration = Duration::from_secs(60);
-
-/// What answers the requests of a listener.
-pub trait Respond: Clone + Send + Sync + 'static {
-    /// The body of its answers.
-    type Body: http_body::Body<Data = bytes::Bytes, Error = std::io::Error> + Send + 'static;
-
-    /// Answers a request that came over the connection `presence`.
-    fn respond(
-        &self,
-        request: Request<Incoming>,
-        presence: Arc<Presence>,
-    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
-
-    /// How long a client may take nothing; `None` = as long as it likes.
-    fn client_stall(&self) -> Option<Duration>;
-}
 
 /// Accepts connections for as long as the server runs.
-pub async fn accept(listener: TcpListener, life: Arc<Lifecycle>, responder: impl Respond) {
+pub async fn accept(listener: TcpListener, life: Arc<Lifecycle>, responder: impl Respond<Incoming>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -51,11 +33,11 @@ pub async fn accept(listener: TcpListener, life: Arc<Lifecycle>, responder: impl
     }
 }
 
-async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond) {
+async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond<Incoming>) {
     let _ = stream.set_nodelay(true);
     let present = life.join();
     let presence = present.presence();
-    let io = TokioIo::new(ClientIo::new(stream, presence.clone(), responder.client_stall()));
+    let io = TokioIo::new(ClientIo::new(stream, Patience::new(presence.clone(), responder.client_stall())));
     let service = hyper::service::service_fn(|request| {
         let answer = responder.respond(request, presence.clone());
         async move { Ok::<_, Infallible>(answer.await) }
@@ -63,7 +45,7 @@ async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond)
     // hyper's own timer for heads would be set anew for every request; one look a minute does as well.
     let connection = http1::Builder::new().header_read_timeout(None).serve_connection(io, service);
     let mut connection = pin!(connection);
-    let mut tick = pin!(tokio::time::sleep(IDLE));
+    let mut tick = pin!(tokio::time::sleep(CLIENT_IDLE));
     let (mut listening, mut told, mut seen) = (false, false, None);
     poll_fn(|cx| {
         if !listening {
@@ -90,7 +72,7 @@ async fn serve(stream: TcpStream, life: Arc<Lifecycle>, responder: impl Respond)
                 return Poll::Ready(());
             }
             seen = requests;
-            tick.as_mut().reset(tokio::time::Instant::now() + IDLE);
+            tick.as_mut().reset(tokio::time::Instant::now() + CLIENT_IDLE);
         }
         Poll::Pending
     })

@@ -1,59 +1,28 @@
 //! `surefoot serve`: listeners, signals, reload, drain.
 
-pub mod body;
 mod client_io;
 pub mod connection;
-mod discovery;
-pub mod gate;
-mod host;
-pub mod lifecycle;
-mod reload;
-mod reply;
-mod request;
-mod running;
-pub mod shared;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
+use hyper_util::client::proxy::matcher::Matcher;
 use surefoot_core::policy::config::Config;
-use tokio::net::{TcpListener, TcpSocket};
+pub use surefoot_runtime::serve::StartError;
+use surefoot_runtime::serve::{ClientSide, announce, discovery, drain, listen, sweep};
+use tokio::net::TcpListener;
 
-use self::connection::Respond;
-use self::lifecycle::{Presence, Stage};
-pub use self::reload::World;
-use self::shared::Shared;
 use crate::admin::AdminSide;
 use crate::config_file::Origin;
-use crate::trace_file::{TraceFile, TraceFileError};
+use crate::reactor::Tokio;
+use crate::trace_file::TraceFile;
+use crate::upstream::Connector;
 
-/// How often unused connections are looked at.
-const SWEEP: Duration = Duration::from_secs(10);
-/// After the drain's deadline calls have this long to say that they were cut.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// Why a server could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// An address could not be taken.
-    #[error("cannot listen on {address}: {source}; is another process there already?")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's words.
-        source: std::io::Error,
-    },
-    /// The trace's file cannot be opened.
-    #[error(transparent)]
-    Trace(#[from] TraceFileError),
-    /// The system gives no signals.
-    #[error("cannot listen for signals: {0}")]
-    Signals(#[source] std::io::Error),
-}
+/// What snapshots are made of, and what they are made into.
+pub type World = surefoot_runtime::serve::World<Tokio>;
+/// What all calls share.
+pub type Shared = surefoot_runtime::serve::shared::Shared<Tokio>;
 
 /// A server with its listeners open. It serves from [`Server::run`] on.
 #[derive(Debug)]
@@ -64,21 +33,35 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the listeners. Must be called within a tokio runtime.
+    /// Opens the listeners. Must be called within a tokio runtime. Providers are reached through the proxies that the
+    /// environment names (`HTTP_PROXY` and its kin).
     ///
     /// # Errors
     ///
     /// An address that cannot be taken.
     pub fn open(config: Config) -> Result<Server, StartError> {
-        let clients = listen(config.server.listen)?;
-        let admin = config.server.admin_listen.map(listen).transpose()?;
+        Server::open_on(config, Tokio::from_env())
+    }
+
+    /// The same, for providers that are all on this machine: no proxy is heeded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::open`].
+    pub fn open_direct(config: Config) -> Result<Server, StartError> {
+        Server::open_on(config, Tokio::new(Connector::new(Matcher::builder().build())))
+    }
+
+    fn open_on(config: Config, reactor: Tokio) -> Result<Server, StartError> {
+        let clients = open(config.server.listen)?;
+        let admin = config.server.admin_listen.map(open).transpose()?;
         let trace = TraceFile::open(&config.trace)?;
         if config.state.url.is_some() {
             tracing::warn!(
                 "state.url: a store shared by several gateways is not served yet; this one keeps its own gate"
             );
         }
-        let world = Arc::new(World::new(config));
+        let world = Arc::new(World::new(config, reactor));
         world.shared().set_trace(trace);
         Ok(Server { world, clients, admin })
     }
@@ -101,7 +84,8 @@ impl Server {
     /// Serves until `stop`, then drains (M10); `hurry` cuts the drain short.
     pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()>) {
         let shared = self.world.shared().clone();
-        let accepting = tokio::spawn(connection::accept(self.clients, shared.life.clone(), ClientSide(shared.clone())));
+        let accepting =
+            tokio::spawn(connection::accept(self.clients, shared.life.clone(), ClientSide::new(shared.clone())));
         let admin = self.admin.map(|listener| {
             // The admin side goes with the process: nobody waits for its connections.
             tokio::spawn(connection::accept(listener, Arc::default(), AdminSide::new(self.world.clone())))
@@ -127,59 +111,9 @@ impl Server {
     }
 }
 
-/// Finishes what runs, within the drain's deadline.
-async fn drain(shared: &Shared, hurry: impl Future<Output = ()>) {
-    let limit = Duration::from_micros(shared.snapshot().gateway.config().server.drain.0);
-    let calls = shared.life.calls();
-    tracing::info!(calls, limit_ms = limit.as_millis() as u64, "stopping: no new calls, running ones are finished");
-    shared.life.enter(Stage::Draining);
-    tokio::select! {
-        biased;
-        () = shared.life.empty() => return,
-        () = tokio::time::sleep(limit) => {}
-        () = hurry => {}
-    }
-    tracing::warn!(calls = shared.life.calls(), "what still runs is cut");
-    shared.life.enter(Stage::Cutting);
-    let _ = tokio::time::timeout(LAST_WORDS, shared.life.empty()).await;
-}
-
-async fn sweep(shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        shared.upstreams.sweep();
-    }
-}
-
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let open = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait for the old process's connections to be forgotten.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(4096)
-    };
-    open().map_err(|source| StartError::Listen { address, source })
-}
-
-/// What answers clients.
-#[derive(Clone, Debug)]
-struct ClientSide(Arc<Shared>);
-
-impl Respond for ClientSide {
-    type Body = body::ReplyBody;
-
-    fn respond(
-        &self,
-        request: Request<Incoming>,
-        presence: Arc<Presence>,
-    ) -> impl Future<Output = Response<body::ReplyBody>> + Send + 'static {
-        request::respond(self.0.clone(), request, presence)
-    }
-
-    fn client_stall(&self) -> Option<Duration> {
-        request::stall(self.0.snapshot().gateway.config().server.client_stall)
-    }
+fn open(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = listen(address)?;
+    TcpListener::from_std(listener).map_err(|source| StartError::Listen { address, source })
 }
 
 /// Serves a configuration as a process does: one line on stdout when ready, SIGHUP rereads, SIGTERM and SIGINT drain, and
@@ -223,12 +157,4 @@ pub async fn serve(config: Config, origin: Origin) -> Result<(), StartError> {
     reloading.abort();
     stopping.abort();
     Ok(())
-}
-
-/// The one line on stdout.
-fn announce(address: SocketAddr) {
-    use std::io::Write;
-    let mut stdout = std::io::stdout().lock();
-    // Nobody may be there to read it; that is no reason to stop.
-    let _ = writeln!(stdout, "listening on http://{address}").and_then(|()| stdout.flush());
 }

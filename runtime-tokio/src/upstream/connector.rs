@@ -3,47 +3,24 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use http::HeaderValue;
 use http::uri::{Authority, Scheme, Uri};
-use http::{HeaderValue, header};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use surefoot_core::event::Fault;
+use surefoot_runtime::upstream::{Origin, tls_config, trusted_roots};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::stream::UpstreamStream;
 
-/// Where connections go: scheme, host and port of a base URL.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
-    /// TLS or not.
-    pub https: bool,
-    /// Host and port, credentials taken off, as the `host` header wants it.
-    pub authority: Authority,
-}
-
-impl Origin {
-    /// The origin of a base URL; `None` when it has no host.
-    pub fn of(base: &Uri) -> Option<Origin> {
-        let authority = base.authority()?.as_str();
-        let bare = authority.rsplit_once('@').map_or(authority, |(_, bare)| bare);
-        let https = base.scheme() != Some(&Scheme::HTTP);
-        Some(Origin { https, authority: bare.parse().ok().filter(|bare: &Authority| !bare.host().is_empty())? })
-    }
-
-    fn uri(&self) -> Uri {
-        let scheme = if self.https { Scheme::HTTPS } else { Scheme::HTTP };
-        Uri::builder().scheme(scheme).authority(self.authority.clone()).path_and_query("/").build().unwrap_or_default()
-    }
-}
-
 /// A connection, made.
 #[derive(Debug)]
-pub(super) struct Dialed {
+pub(crate) struct Dialed {
     pub(super) stream: UpstreamStream,
     /// HTTP/2 was agreed on.
     pub(super) h2: bool,
@@ -70,7 +47,7 @@ impl Connector {
 
     /// Reads the trusted roots now and not at the first request.
     pub fn warm_tls(&self) {
-        self.tls.get_or_init(|| TlsConnector::from(Arc::new(tls_config(trusted_roots()))));
+        self.tls.get_or_init(|| TlsConnector::from(Arc::new(tls_config(trusted_roots(), true))));
     }
 
     /// Trusts these roots alone.
@@ -79,20 +56,12 @@ impl Connector {
     ///
     /// The roots, when TLS was set up before.
     pub fn trust(&self, roots: RootCertStore) -> Result<(), RootCertStore> {
-        let config = tls_config(roots.clone());
+        let config = tls_config(roots.clone(), true);
         self.tls.set(TlsConnector::from(Arc::new(config))).map_err(|_| roots)
     }
 
-    /// Connects to `origin` within `limit`; `None` = as long as the system tries.
-    pub(super) async fn dial(&self, origin: &Origin, limit: Option<Duration>) -> Result<Dialed, Fault> {
-        let dialing = self.dial_unbounded(origin);
-        match limit {
-            Some(limit) => tokio::time::timeout(limit, dialing).await.unwrap_or(Err(Fault::ConnectTimeout)),
-            None => dialing.await,
-        }
-    }
-
-    async fn dial_unbounded(&self, origin: &Origin) -> Result<Dialed, Fault> {
+    /// Connects to `origin`, for as long as the system tries.
+    pub(crate) async fn dial(&self, origin: &Origin) -> Result<Dialed, Fault> {
         let uri = origin.uri();
         let (tcp, forward) = match self.proxies.intercept(&uri) {
             None => (call(self.tcp.clone(), uri).await?, None),
@@ -185,42 +154,9 @@ fn with_port(uri: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(uri)
 }
 
-/// The system's roots, or Mozilla's where the system has none (a container without certificates).
-fn trusted_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
-    roots
-}
-
-fn tls_config(roots: RootCertStore) -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // The versions are the provider's own, so this cannot fail; falling back to the process default would be as good.
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
-    let builder = builder.unwrap_or_else(|_| ClientConfig::builder());
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    config
-}
-
-/// The `proxy-authorization` name, for requests that a plain proxy forwards.
-pub(super) const PROXY_AUTHORIZATION: header::HeaderName = header::PROXY_AUTHORIZATION;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_origin_of_a_base_url_has_no_credentials() {
-        let origin = |url: &str| Origin::of(&url.parse().unwrap()).map(|o| (o.https, o.authority.to_string()));
-        assert_eq!(origin("https://api.example.com/v1"), Some((true, "api.example.com".into())));
-        assert_eq!(origin("http://bob:hunter2@127.0.0.1:8080/v1"), Some((false, "127.0.0.1:8080".into())));
-        assert_eq!(origin("http://bob:p%40w@[::1]:80/"), Some((false, "[::1]:80".into())));
-        assert_eq!(origin("/v1"), None);
-    }
 
     #[test]
     fn tunnels_name_the_port_that_the_scheme_means() {

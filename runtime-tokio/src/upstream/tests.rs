@@ -12,10 +12,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use crate::reactor::Tokio;
+
 use super::{Connector, Exchange, News, Order, Origin, Upstream, Upstreams};
 
 fn upstreams(matcher: Matcher) -> Upstreams {
-    Upstreams::new(Connector::new(matcher))
+    Upstreams::new(Tokio::new(Connector::new(matcher)))
 }
 
 async fn listener() -> (TcpListener, Arc<Upstream>) {
@@ -219,6 +221,43 @@ async fn a_kept_connection_that_was_closed_is_not_used() {
         // The peer's end is seen as soon as the runtime looked at its sockets.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// As many as one look takes, in one task: tokio lets a task look at so many sockets only before it must yield.
+#[tokio::test]
+async fn of_many_kept_connections_that_were_closed_none_is_kept_on() {
+    const MANY: usize = 200;
+    let (listener, upstreams, upstream) = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstreams = upstreams(Matcher::builder().build());
+        let url = format!("http://{}/v1", listener.local_addr().unwrap()).parse().unwrap();
+        let upstream = upstreams.get(Origin::of(&url).unwrap());
+        (listener, upstreams, upstream)
+    };
+    let peer = tokio::spawn(async move {
+        let mut peers = Vec::new();
+        for _ in 0..MANY {
+            let (mut peer, _) = listener.accept().await.unwrap();
+            request(&mut peer).await;
+            peers.push(peer);
+        }
+        for peer in &mut peers {
+            peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+        }
+        peers
+    });
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..MANY {
+        let upstream = upstream.clone();
+        calls.spawn(async move { told(&mut Exchange::start(upstream, order(true))).await.0 });
+    }
+    assert!(calls.join_all().await.iter().all(|status| *status == 200));
+    assert_eq!(upstream.kept(), MANY);
+    drop(peer.await.unwrap());
+    // The ends are seen as soon as the runtime looked at its sockets.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    upstreams.sweep();
+    assert_eq!(upstream.kept(), 0);
 }
 
 #[tokio::test]

@@ -105,6 +105,30 @@ async fn an_account_takes_so_many_at_once() {
     assert!(mock.most_in_flight() >= 1);
 }
 
+/// Sources of one account with a gate of their own: both limits hold, and each refuses in its own words.
+#[tokio::test]
+async fn a_key_has_its_own_gate_within_its_account() {
+    let script = "[[accounts]]\nname = \"acme\"\nkeys = [\"sk-*\"]\nrequests = 2\nwindow_ms = 60000\nretry_after = \"9\"\n\
+                  [[rules]]\nkey = \"sk-tight\"\nanswer = [\"stall, in-flight=1, retry-after=0.5\", \"ok, in-flight=1, retry-after=0.5\"]";
+    let mock = mock(Script::from_toml(script).expect("it is right")).await;
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "Hi" }] });
+    let chat =
+        |key: &str| Call::post("/v1/chat/completions", body.clone()).header("authorization", &format!("Bearer {key}"));
+    let hanging = chat("sk-tight").begin(mock.addr()).await;
+    eventually("the gate is shut", || mock.in_flight() == 1).await;
+    let gate = chat("sk-tight").send(mock.addr()).await;
+    assert_eq!((gate.status, gate.header("retry-after").as_deref()), (429, Some("0.5")));
+    assert_eq!(
+        chat("sk-other").send(mock.addr()).await.status,
+        200,
+        "the gate is that key's, and what it refused used up nothing"
+    );
+    drop(hanging);
+    eventually("the gate is open", || mock.in_flight() == 0).await;
+    let account = chat("sk-tight").send(mock.addr()).await;
+    assert_eq!((account.status, account.header("retry-after").as_deref()), (429, Some("9")));
+}
+
 #[tokio::test]
 async fn a_rate_refuses_with_the_rest_of_its_window() {
     let mock = mock(Script::default()).await;

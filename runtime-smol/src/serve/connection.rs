@@ -1,0 +1,348 @@
+//! One connection of a client: requests one after the other, until it is idle for too long, or the server goes.
+
+use std::future::{Future, poll_fn};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
+use http_body::Body;
+use smol::Async;
+use smol::io::AsyncWrite;
+use surefoot_runtime::reactor::{Alarm, timeout};
+use surefoot_runtime::serve::lifecycle::{Lifecycle, Presence, Stage};
+use surefoot_runtime::serve::patience::Patience;
+use surefoot_runtime::serve::{CLIENT_IDLE, Respond};
+
+use super::incoming::{Incoming, Input, SharedInput};
+use crate::executor::Tasks;
+use crate::http1::{Framing, Malformed, Out, RequestHead, encode_response, frame_chunk, request_framing, wants_close};
+use crate::reactor::SmolTimer;
+
+/// An answer's bytes that may wait for the client before more of it is asked for.
+const MAX_WAITING: usize = 16 << 10;
+/// Rounds of asking and writing that an answer makes in one go.
+const MAX_ROUNDS: usize = 16;
+/// A client that still sends when its connection is closed has this long to read its answer: closing at once would tear
+/// that away from it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Accepts connections for as long as the server runs.
+pub(super) async fn accept(
+    listener: Async<TcpListener>,
+    life: Arc<Lifecycle>,
+    responder: impl Respond<Incoming>,
+    tasks: Tasks,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => tasks.spawn(serve(stream, life.clone(), responder.clone())).detach(),
+            Err(error) => {
+                // Out of descriptors, most often: a short pause gives others the time to close some.
+                tracing::warn!(%error, "a connection could not be accepted");
+                smol::Timer::after(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: Async<TcpStream>, life: Arc<Lifecycle>, responder: impl Respond<Incoming>) {
+    let _ = stream.get_ref().set_nodelay(true);
+    let present = life.join();
+    let presence = present.presence().clone();
+    let stream = Arc::new(stream);
+    let mut connection = Connection {
+        input: SharedInput::new(Input::new(stream.clone())),
+        patience: Patience::new(presence.clone(), responder.client_stall()),
+        out: Out::default(),
+        stream,
+        life,
+        presence,
+        seen: None,
+    };
+    connection.run(&responder).await;
+}
+
+struct Connection {
+    stream: Arc<Async<TcpStream>>,
+    input: SharedInput,
+    out: Out,
+    patience: Patience<SmolTimer>,
+    life: Arc<Lifecycle>,
+    presence: Arc<Presence>,
+    /// The stage at the last look.
+    seen: Option<Stage>,
+}
+
+/// How an exchange left its connection.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Left {
+    /// At rest, for the next request.
+    Open,
+    /// To be closed behind what was sent.
+    Closing,
+    /// Gone.
+    Gone,
+}
+
+impl Connection {
+    async fn run(&mut self, responder: &impl Respond<Incoming>) {
+        let left = loop {
+            let left = match self.head().await {
+                None => return,
+                Some(Err(malformed)) => self.refuse(malformed).await,
+                Some(Ok(head)) => self.exchange(head, responder).await,
+            };
+            match left {
+                Left::Open if self.life.stage() == Stage::Running => {}
+                left => break left,
+            }
+        };
+        if left == Left::Gone {
+            return;
+        }
+        // What the client still sends is read away: unread, it would make the kernel reset the connection and take the
+        // answer with it.
+        if self.stream.get_ref().shutdown(Shutdown::Write).is_ok() && !self.input.lock().is_at_rest() {
+            let input = &self.input;
+            let _ = timeout::<SmolTimer, _>(LINGER, poll_fn(|cx| input.lock().poll_away(cx))).await;
+        }
+    }
+
+    /// Has this task woken at the next change of the server's stage.
+    fn watch(&mut self, cx: &Context<'_>) -> Stage {
+        // Woken once for each stage: listen again for the next. Before the look: a change between them is seen.
+        if self.seen != Some(Stage::Running) {
+            self.presence.listen(cx.waker());
+        }
+        let stage = self.life.stage();
+        if self.seen == Some(Stage::Running) && stage != Stage::Running {
+            self.presence.listen(cx.waker());
+        }
+        self.seen = Some(stage);
+        stage
+    }
+
+    /// The next request's head; `None` when the connection is over.
+    async fn head(&mut self) -> Option<Result<RequestHead, Malformed>> {
+        let (mut idle, until) = (Alarm::<SmolTimer>::default(), Instant::now() + CLIENT_IDLE);
+        poll_fn(|cx| {
+            let stage = self.watch(cx);
+            let mut input = self.input.lock();
+            if let Poll::Ready(head) = input.poll_head(cx) {
+                return Poll::Ready(head);
+            }
+            if stage == Stage::Cutting || (stage == Stage::Draining && !input.has_begun()) {
+                return Poll::Ready(None);
+            }
+            idle.poll(cx, until).map(|()| None)
+        })
+        .await
+    }
+
+    /// Answers what is no request.
+    async fn refuse(&mut self, malformed: Malformed) -> Left {
+        // Where the next request would begin is not known.
+        self.input.lock().begin_body(Framing::Close, false);
+        self.push_head(malformed.status(), Version::HTTP_11, &HeaderMap::new(), Some(Framing::Length(0)), true);
+        let written = poll_fn(|cx| self.poll_out(cx)).await;
+        if written.is_ok() { Left::Closing } else { Left::Gone }
+    }
+
+    async fn exchange(&mut self, head: RequestHead, responder: &impl Respond<Incoming>) -> Left {
+        let Ok(framing) = request_framing(&head) else { return self.refuse(Malformed::Syntax).await };
+        let expects = head
+            .headers
+            .get(header::EXPECT)
+            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        self.input.lock().begin_body(framing, expects && head.version == Version::HTTP_11);
+        let keep = !wants_close(head.version, &head.headers);
+        let (method, version) = (head.method.clone(), head.version);
+        let mut request = Request::new(Incoming(self.input.clone()));
+        (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (head.method, head.uri, head.headers);
+        *request.version_mut() = version;
+        let response = {
+            let mut answering = pin!(responder.respond(request, self.presence.clone()));
+            poll_fn(|cx| {
+                self.watch(cx);
+                if let Poll::Ready(response) = answering.as_mut().poll(cx) {
+                    return Poll::Ready(Some(response));
+                }
+                // Dropping the answer is how a call hears that its client is gone.
+                self.input.lock().poll_gone(cx).map(|()| None)
+            })
+            .await
+        };
+        match response {
+            Some(response) => self.reply(response, &method, version, keep).await,
+            None => Left::Gone,
+        }
+    }
+
+    async fn reply<B>(&mut self, response: Response<B>, method: &Method, version: Version, keep: bool) -> Left
+    where
+        B: Body<Data = Bytes, Error = std::io::Error>,
+    {
+        let (parts, body) = response.into_parts();
+        let (framing, has_body) = framing(&parts.headers, parts.status, method, version, body.size_hint().exact());
+        let unread = !self.input.lock().is_at_rest();
+        let close = !keep
+            || unread
+            || framing == Some(Framing::Close)
+            || self.life.stage() != Stage::Running
+            || wants_close(Version::HTTP_11, &parts.headers);
+        self.push_head(parts.status, version, &parts.headers, framing, close);
+        let mut sending = Sending { framing: framing.unwrap_or(Framing::Length(0)), sent: 0, state: State::More };
+        if !has_body {
+            sending.state = State::Whole;
+        }
+        let mut body = pin!(body);
+        let sent = poll_fn(|cx| self.poll_reply(cx, body.as_mut(), &mut sending)).await;
+        match (sent, sending.state) {
+            (Ok(()), State::Whole) if close => Left::Closing,
+            (Ok(()), State::Whole) => Left::Open,
+            _ => Left::Gone,
+        }
+    }
+
+    /// Sends an answer. Ready when all of it is sent, or as much as there will be.
+    fn poll_reply<B>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut body: Pin<&mut B>,
+        sending: &mut Sending,
+    ) -> Poll<std::io::Result<()>>
+    where
+        B: Body<Data = Bytes, Error = std::io::Error>,
+    {
+        self.watch(cx);
+        for round in 1.. {
+            // Others want their turn too: an upstream and a client that are both fast would never let go.
+            if round > MAX_ROUNDS {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let mut pending = false;
+            while sending.state == State::More && self.out.waiting() < MAX_WAITING && !pending {
+                match body.as_mut().poll_frame(cx) {
+                    Poll::Ready(frame) => sending.take(frame, &mut self.out),
+                    Poll::Pending => pending = true,
+                }
+            }
+            let written = self.poll_out(cx)?;
+            match (written, sending.state) {
+                (Poll::Ready(()), State::More) if !pending => {}
+                (Poll::Ready(()), State::Whole | State::Broken) => return Poll::Ready(Ok(())),
+                _ => break,
+            }
+        }
+        // A client that left is noticed even while there is nothing to tell it.
+        self.input.lock().poll_gone(cx).map(|()| Err(std::io::ErrorKind::ConnectionAborted.into()))
+    }
+
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let Connection { stream, out, patience, .. } = self;
+        out.poll_write(cx, |cx, slices| {
+            let written = Pin::new(&mut &**stream).poll_write_vectored(cx, slices);
+            patience.after_write(cx, written)
+        })
+    }
+
+    fn push_head(
+        &mut self,
+        status: StatusCode,
+        version: Version,
+        headers: &HeaderMap,
+        framing: Option<Framing>,
+        close: bool,
+    ) {
+        let date = httpdate::fmt_http_date(SystemTime::now());
+        self.out.push(encode_response(status, version, headers, framing, close, &date));
+    }
+}
+
+/// How an answer's body is to end, and whether one is sent at all. `None`: the head says nothing but what stands in it.
+fn framing(
+    headers: &HeaderMap,
+    status: StatusCode,
+    method: &Method,
+    version: Version,
+    exact: Option<u64>,
+) -> (Option<Framing>, bool) {
+    let promised = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if matches!(status.as_u16(), 100..=199 | 204 | 304) {
+        return (None, false);
+    }
+    let framing = match (promised.or(exact), version) {
+        (Some(length), _) => Framing::Length(length),
+        (None, Version::HTTP_10) => Framing::Close,
+        (None, _) => Framing::Chunked,
+    };
+    if *method == Method::HEAD {
+        // What a GET would get. An empty body says nothing of that, unless the head does.
+        return (promised.or(exact.filter(|length| *length > 0)).map(Framing::Length), false);
+    }
+    (Some(framing), true)
+}
+
+/// An answer's body on its way.
+struct Sending {
+    framing: Framing,
+    sent: u64,
+    state: State,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// There is more to come.
+    More,
+    /// All of it was handed over.
+    Whole,
+    /// It broke off, or is not what its head promised: the connection must break as well, so that the client sees it.
+    Broken,
+}
+
+impl Sending {
+    fn take(&mut self, frame: Option<std::io::Result<http_body::Frame<Bytes>>>, out: &mut Out) {
+        match frame {
+            Some(Ok(frame)) => {
+                let Ok(data) = frame.into_data() else { return };
+                self.data(data, out);
+            }
+            Some(Err(_)) => self.state = State::Broken,
+            None => {
+                if self.framing == Framing::Chunked {
+                    out.push(Bytes::from_static(b"0\r\n\r\n"));
+                }
+                let short = matches!(self.framing, Framing::Length(length) if self.sent < length);
+                self.state = if short { State::Broken } else { State::Whole };
+            }
+        }
+    }
+
+    fn data(&mut self, mut data: Bytes, out: &mut Out) {
+        if data.is_empty() {
+            return;
+        }
+        match self.framing {
+            Framing::Length(length) => {
+                let room = length - self.sent;
+                if data.len() as u64 > room {
+                    data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+                    self.state = State::Broken;
+                }
+                self.sent += data.len() as u64;
+                out.push(data);
+            }
+            Framing::Chunked => {
+                out.push(frame_chunk(data.len()));
+                out.push(data);
+                out.push(Bytes::from_static(b"\r\n"));
+            }
+            Framing::Close => out.push(data),
+        }
+    }
+}
