@@ -6,6 +6,7 @@ pub mod demo;
 pub mod mock;
 pub mod reactor;
 pub mod serve;
+pub mod state;
 pub mod upstream;
 
 pub use surefoot_runtime::{admin, config_file, logging, trace_file};
