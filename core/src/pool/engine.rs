@@ -44,7 +44,7 @@ pub struct Pool {
     /// Room that is used again for every decision.
     ranked: Vec<Ranked>,
     candidates: Vec<Candidate>,
-    verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<Verdict>,
     asked: Vec<Asked>,
 }
 
