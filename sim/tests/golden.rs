@@ -5,8 +5,8 @@ use surefoot_sim::scenario::draw::draw;
 use surefoot_sim::shrink::run_cut;
 use surefoot_sim::world::log::Keep;
 
-/// Seeds whose runs differ as much as five can; their hashes stand in `golden.txt`.
-const SEEDS: [u64; 5] = [3, 14, 15, 92, 65];
+/// Seeds whose runs differ as much as five can (19 has three gateways on one store); their hashes stand in `golden.txt`.
+const SEEDS: [u64; 5] = [3, 14, 19, 65, 92];
 const RENEW: &str = "SUREFOOT_RENEW=1 cargo test -p surefoot-sim --test golden";
 
 fn hash(seed: u64) -> u64 {
