@@ -9,9 +9,10 @@ use core::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::call::Call;
+use crate::call::{Call, Phase};
 use crate::event::{Action, CancelCause, Commit, End, Input, Notice, Output, Why};
 use crate::id::{AttemptNo, Choice};
+use crate::mutants::{Mutant, active};
 use crate::pool::{Op, Reply};
 use crate::time::Time;
 
@@ -37,6 +38,9 @@ pub trait Host {
 
     /// Ready when it is `until` or later. Registers the waker otherwise; a later call replaces an earlier one.
     fn poll_sleep(&mut self, cx: &mut Context<'_>, until: Time) -> Poll<()>;
+
+    /// Hears where the call stands, before each input. For the coverage of phases; does nothing by default.
+    fn record_phase(&mut self, _phase: Phase) {}
 
     /// Hears every input with its time before it is handled. For traces; does nothing by default.
     fn record_input(&mut self, _now: Time, _input: &Input) {}
@@ -110,7 +114,7 @@ impl<H: Host> Drive<H> {
             // News is never late, so it comes before a timer that is due with it; but once only: a client that reads slowly
             // finds news waiting every time, and its lease would run out unrenewed, its deadline pass unheard.
             let due = wake.is_some_and(|at| at <= self.host.now());
-            if core::mem::take(&mut self.overdue) && due {
+            if core::mem::take(&mut self.overdue) && due && !active(Mutant::TimersStarve) {
                 self.handle(Input::Tick);
                 continue;
             }
@@ -140,6 +144,7 @@ impl<H: Host> Drive<H> {
 
     fn handle(&mut self, input: Input) {
         let now = self.host.now();
+        self.host.record_phase(self.call.phase());
         self.host.record_input(now, &input);
         self.call.handle(now, input);
     }

@@ -83,6 +83,7 @@
 //! | [`gateway`] | from a request's head and body to a plan or an answer; models, health |
 //! | [`drive`] | the action loop over a `Host` |
 //! | [`trace`] | what a call heard and did, a line each; redaction and replay |
+//! | [`mutants`] | planted bugs that the simulator must find; none without their feature |
 //! | [`time`], [`rng`], [`id`], [`outcome`] | the small change |
 //!
 //! Row ids such as F15 or G12 name rows of the project's contract; tests carry the same.
@@ -98,6 +99,7 @@ pub mod drive;
 pub mod event;
 pub mod gateway;
 pub mod id;
+pub mod mutants;
 pub mod outcome;
 pub mod policy;
 pub mod pool;

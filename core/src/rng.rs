@@ -1,5 +1,6 @@
 //! Randomness as data: a small generator that a seed decides.
 
+use crate::mutants::{Mutant, active};
 use crate::time::Span;
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one word of state, every seed a good one. Not for secrets.
@@ -30,6 +31,7 @@ impl Rng {
     pub fn jittered(&mut self, span: Span, share_ppm: u32, cap: Span) -> Span {
         let width = u64::from(share_ppm.min(1_000_000));
         let draw = self.next_u64() % (2 * width + 1);
+        let cap = if active(Mutant::JitterPastCap) { Span::MAX } else { cap };
         span.scaled(1_000_000 - width + draw, 1_000_000).min(cap)
     }
 }

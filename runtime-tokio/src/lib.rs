@@ -6,6 +6,7 @@ pub mod demo;
 pub mod mock;
 pub mod reactor;
 pub mod serve;
+pub mod sim;
 pub mod socket;
 pub mod state;
 pub mod upstream;

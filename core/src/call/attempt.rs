@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::event::{Action, CommitReason, Fault, Head, Reason, Shape, Timer};
 use crate::id::{AttemptNo, Choice, LeaseId};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::policy::Timeouts;
 use crate::pool::{Op, Settle};
@@ -282,10 +283,14 @@ impl Call {
         let rest = teach.and_then(|failure| self.rest_after(failure));
         let live = self.live.take()?;
         self.timers.clear_attempt();
-        if !live.ended {
+        let forgets = active(Mutant::TimeoutKeepsConnection) && reason == Reason::FirstByteTimeout;
+        if !live.ended && !forgets {
             self.act(Action::Abort(live.no));
         }
         let slow = outcome == Outcome::Success && self.policy().slow_call.limit().is_some_and(|slow| took > slow);
+        if active(Mutant::CancelKeepsLease) && reason == Reason::Cancelled {
+            return Some(live);
+        }
         self.tell(Op::Settle(Settle {
             lease: live.lease,
             outcome,

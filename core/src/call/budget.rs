@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use crate::event::Stop;
 use crate::id::{Choice, SourceId};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::policy::{Candidate, Plan, ProviderPolicy};
 use crate::pool::{Standing, Strategy};
@@ -76,6 +77,7 @@ impl Budgets {
     /// When the time for further attempts is over (F4); [`Time::NEVER`] before the first attempt or without a limit.
     pub(crate) fn time_is_over_at(&self, limit: Span) -> Time {
         match limit.limit() {
+            Some(_) if active(Mutant::TransferTimeIgnored) => Time::NEVER,
             Some(limit) if self.started > 0 => self.first_start.after(limit),
             _ => Time::NEVER,
         }
@@ -106,7 +108,7 @@ impl Budgets {
 
     /// Takes note of an end: pushback and wrong answers use no retry budget (G12, G17).
     pub(crate) fn end(&mut self, tier: u16, outcome: Outcome) {
-        if matches!(outcome, Outcome::RateLimited | Outcome::ResultInvalid) {
+        if matches!(outcome, Outcome::RateLimited | Outcome::ResultInvalid) && !active(Mutant::PushbackUsesBudget) {
             return;
         }
         match self.in_tier.iter_mut().find(|(known, _)| *known == tier) {
@@ -119,7 +121,8 @@ impl Budgets {
     /// Global limits are checked first (F6).
     pub(crate) fn restrict(&self, plan: &Plan, standing: &mut [Standing], now: Time) -> Result<(), Refused> {
         let policy = &plan.route.policy;
-        if self.started >= policy.max_attempts_hard.max(1) || now >= self.time_is_over_at(policy.max_transfer_timeout) {
+        let ceiling = if active(Mutant::CeilingIgnored) { u32::MAX } else { policy.max_attempts_hard.max(1) };
+        if self.started >= ceiling || now >= self.time_is_over_at(policy.max_transfer_timeout) {
             return Err(Refused::Routing);
         }
         let mut refused = None;
@@ -156,7 +159,10 @@ impl Budgets {
     pub(crate) fn refusal(&self, plan: &Plan, choice: Choice, candidate: &Candidate, now: Time) -> Option<Refused> {
         let policy = &plan.route.policy;
         let switches = self.last_source.is_some_and(|last| last != candidate.source);
-        if switches && policy.max_transfer_count > 0 && self.transfers >= policy.max_transfer_count {
+        if switches
+            && policy.max_transfer_count > 0
+            && self.transfers >= policy.max_transfer_count + u32::from(active(Mutant::TransferOffByOne))
+        {
             return Some(Refused::Routing);
         }
         let known = self.providers.iter().find(|known| Arc::ptr_eq(&known.provider, &candidate.provider));

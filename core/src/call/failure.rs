@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::event::{Fault, Hit, Judgement, Reason, What};
 use crate::id::{AttemptNo, Choice};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::pool::{Rest, RestScope};
 use crate::time::{Span, Time};
@@ -318,9 +319,9 @@ impl Call {
         if failure.outcome == Outcome::RateLimited {
             return;
         }
-        let sticky = self.policy().sticky_key_attempts.max(1);
+        let sticky = self.policy().sticky_key_attempts.max(1) + u32::from(active(Mutant::StickyOffByOne));
         let may_retry = failure.retry
-            && !probe
+            && (!probe || active(Mutant::ProbeRetried))
             && (!self.plan.stream || self.policy().retry.stream)
             && failure.reason != Reason::FirstContentTimeout;
         let keeps_place = self.is_balanced() || self.first_choice == Some(choice);
@@ -330,7 +331,11 @@ impl Call {
         let failed = standing.failed;
         if may_retry && keeps_place && (balanced || u32::from(failed) < sticky) {
             // The first retry is immediate (F2).
-            let wait = if failed < 2 { Span::ZERO } else { self.backoff(u32::from(failed) - 2) };
+            let wait = if failed < 2 && !active(Mutant::FirstRetryWaits) {
+                Span::ZERO
+            } else {
+                self.backoff(u32::from(failed).saturating_sub(2))
+            };
             let not_before = if wait.is_zero() { Time::ZERO } else { now.after(wait) };
             self.standing[usize::from(choice.0)].not_before = not_before;
         } else {
@@ -358,7 +363,7 @@ impl Call {
         let hint = live
             .head
             .as_ref()
-            .filter(|head| head.status >= 400)
+            .filter(|head| head.status >= 400 && !active(Mutant::HintIgnored))
             .and_then(|head| retry_after::retry_hint(&head.headers, head.unix_ms));
         match failure.outcome {
             Outcome::RateLimited => {
@@ -384,6 +389,9 @@ impl Call {
                     mask::text(words, secret);
                 }
                 let body = failure.body.map(|body| mask::bytes(body, secret));
+                if self.genuine.is_some() && active(Mutant::FirstErrorTold) {
+                    return;
+                }
                 self.genuine = Some(Box::new(Genuine { attempt, choice, status, outcome, fact, body }));
             }
             None => {

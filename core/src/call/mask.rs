@@ -4,12 +4,15 @@ use alloc::string::String;
 
 use bytes::Bytes;
 
+use crate::mutants::{Mutant, active};
 use crate::policy::Secret;
 use crate::wire::haystack;
 
 /// Whether the key stands in `text`.
 pub(super) fn tells(text: &[u8], secret: &Secret) -> bool {
-    !secret.expose().is_empty() && memchr::memmem::find(text, secret.expose().as_bytes()).is_some()
+    !active(Mutant::KeyTold)
+        && !secret.expose().is_empty()
+        && memchr::memmem::find(text, secret.expose().as_bytes()).is_some()
 }
 
 /// The same bytes with the key masked; without a copy where it does not occur.

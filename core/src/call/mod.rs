@@ -39,6 +39,7 @@ use bytes::Bytes;
 
 use crate::event::{Action, CancelCause, End, Fault, Input, Notice, Output, Reason, Timer, What};
 use crate::id::{AttemptNo, CallId, Choice, LeaseId};
+use crate::mutants::{Mutant, active};
 use crate::policy::{CallPolicy, Candidate, Plan};
 use crate::pool::{Op, Refusal, Reply, Standing, Strategy};
 use crate::rng::Rng;
@@ -342,7 +343,9 @@ impl Call {
 
     fn on_flushed(&mut self) {
         self.blocked = false;
-        self.restart_idle();
+        if !active(Mutant::IdleBlamesSlowClients) {
+            self.restart_idle();
+        }
     }
 
     fn on_cancel(&mut self, cause: CancelCause) {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::event::{CommitReason, End, Fault, Hit, Incomplete, Judgement, Reason, Shape, What};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::wire::{self, ErrorFact, Event, Kind, haystack, header};
 
@@ -18,7 +19,10 @@ impl Call {
         self.take_late_line_feed(&chunk);
         let mut rest = &chunk[..];
         while matches!(self.phase, Phase::Window | Phase::Streaming) {
-            let max_bytes = if self.phase == Phase::Window { self.policy().window.max_bytes } else { u64::MAX };
+            let max_bytes = match self.phase {
+                Phase::Window if !active(Mutant::WindowUnbounded) => self.policy().window.max_bytes,
+                _ => u64::MAX,
+            };
             let Some(reader) = self.live.as_mut().and_then(|live| live.reader.as_mut()) else { return };
             // No byte beyond the window's limit is looked at before its commit: what is decided must not depend on how
             // the bytes were cut into chunks (S12).
@@ -33,7 +37,7 @@ impl Call {
                 None => break,
             }
         }
-        if self.phase == Phase::Streaming {
+        if self.phase == Phase::Streaming && !active(Mutant::LateLineFeedLost) {
             self.mark_whole_events();
         }
     }
@@ -74,6 +78,7 @@ impl Call {
             Kind::Content => self.try_commit(CommitReason::Content),
             Kind::Stop => self.try_commit(CommitReason::End),
             Kind::PlainStop => live.plain_stop = true,
+            Kind::Opener if active(Mutant::CommitEarly) => self.try_commit(CommitReason::Content),
             Kind::Opener | Kind::Last => {}
         }
         if self.phase == Phase::Window && event.terminal {
@@ -108,10 +113,16 @@ impl Call {
         self.commit(attempt, choice, reason, shape, None);
         let whole = self.live.as_ref().and_then(|live| live.reader.as_ref()).map_or(0, |reader| reader.whole());
         self.window.mark_whole(whole.min(self.held_to));
+        if active(Mutant::CommitLosesHeld) {
+            self.window.pop();
+        }
     }
 
     /// Whether a success rule matches the whole of what is held (exactly 200 only). The text is made only for a rule.
     pub(super) fn success_rule_matches(&mut self, text: impl FnOnce(&[u8]) -> alloc::string::String) -> bool {
+        if active(Mutant::SuccessRulesIgnored) {
+            return false;
+        }
         let Some(live) = self.live.as_ref().filter(|live| live.status() == 200) else { return false };
         let (choice, is_stream) = (live.choice, live.reader.is_some());
         if self.policy().rules.success.is_empty() && self.candidate(choice).provider.rules.success.is_empty() {
@@ -176,6 +187,9 @@ impl Call {
 
     /// A committed stream with all that its protocol wants.
     fn complete(&mut self) {
+        if active(Mutant::TwoTerminals) {
+            self.window.mark_all();
+        }
         self.window.drop_torn();
         self.give_last_line_feed();
         let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
@@ -244,6 +258,12 @@ impl Call {
 
     /// Ends a committed stream that will not be complete: whole events, then exactly one error event (M5).
     pub(super) fn incomplete(&mut self, reason: Incomplete) {
+        if active(Mutant::RetryAfterCommit) && reason == Incomplete::Cut {
+            return self.fail(Failure::empty_stream(true));
+        }
+        if active(Mutant::TornForwarded) {
+            self.window.mark_all();
+        }
         self.window.drop_torn();
         self.notice(What::StreamIncomplete { reason });
         let Some(live) = self.live.as_ref() else { return };
@@ -252,6 +272,7 @@ impl Call {
         let told = wire::error::render_incomplete(self.plan.format, &provider, reason.as_str(), sequence);
         self.closing = Some(told);
         let (outcome, why) = match reason {
+            Incomplete::Cut if active(Mutant::CutIsASuccess) => (Outcome::Success, Reason::Cut),
             Incomplete::Cut => (Outcome::Transient, Reason::Cut),
             Incomplete::Idle => (Outcome::Transient, Reason::IdleTimeout),
             Incomplete::Malformed => (Outcome::Transient, Reason::Malformed),

@@ -2,6 +2,7 @@
 
 use crate::event::{Action, Timer, What, Why};
 use crate::id::{AttemptNo, Choice, LeaseId};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::pool::{BreakerChange, Op, Refusal, Reply, Reserve, Standing};
 use crate::time::{Span, Time};
@@ -260,7 +261,7 @@ impl Call {
     }
 
     pub(super) fn renew(&mut self) {
-        if let Some(live) = &self.live {
+        if let Some(live) = self.live.as_ref().filter(|_| !active(Mutant::LeaseNotRenewed)) {
             let lease = live.lease;
             self.timers.set(Timer::Renew, self.now.after(RENEW_EVERY));
             self.tell(Op::Renew { lease });

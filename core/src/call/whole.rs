@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::event::{CommitReason, End, Judgement, Reason, Shape, What};
 use crate::id::{AttemptNo, Choice};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::policy::EmptyCompletion;
 use crate::wire::sniff::Sniffed;
@@ -19,6 +20,10 @@ impl Call {
         let bytes = self.window.all();
         let is_text = self.live.as_ref().is_some_and(|live| live.foreign == Some(Sniffed::Text));
         let verdict = if is_text { Verdict::Unreadable } else { body::inspect(self.plan.format, &bytes) };
+        let verdict = match verdict {
+            Verdict::Error(_) if active(Mutant::ErrorBehind200IsGood) => Verdict::Good { empty: None, tokens: None },
+            verdict => verdict,
+        };
         if let Verdict::Error(fact) = verdict {
             let fact = self.judged_error(*fact);
             return self.fail(Failure::error_object(fact));
@@ -121,7 +126,7 @@ impl Call {
         length: Option<u64>,
     ) {
         self.notice(What::EmptyResponse { reason: "empty_completion" });
-        if self.policy().empty_completion == EmptyCompletion::Deliver {
+        if self.policy().empty_completion == EmptyCompletion::Deliver || active(Mutant::EmptyIsGood) {
             self.commit(attempt, choice, CommitReason::End, shape, length);
             self.settle(Outcome::Success, Reason::EmptyCompletion, None);
             return self.finish(End::Complete);

@@ -18,6 +18,7 @@
 //! than the window the first success after a probe would otherwise open the breaker again.
 
 use crate::id::LeaseId;
+use crate::mutants::{Mutant, active};
 use crate::time::{Span, Time};
 
 use super::settings::BreakerSettings;
@@ -92,6 +93,7 @@ impl Window {
             Some(held) if held.checked_add(1) == Some(id) => {
                 (self.a1, self.f1, self.a0, self.f0) = (self.a0, self.f0, 0, 0);
             }
+            Some(_) if active(Mutant::WindowNeverEmpties) => {}
             Some(_) => self = Window::default(),
         }
         (self.win_id, self.half) = (Some(id), half);
@@ -148,6 +150,7 @@ impl Rules<'_> {
     /// Open time at a streak (G5): the cooldown doubled for every reopening after the first.
     fn open_time(&self, streak: u32) -> Span {
         let cap = self.settings.max_cooldown.max(self.settings.cooldown);
+        let streak = if active(Mutant::CooldownNotDoubled) { 0 } else { streak };
         let doubled = 1u64.checked_shl(streak.saturating_sub(1)).unwrap_or(u64::MAX);
         self.settings.cooldown.scaled(doubled, 1).min(cap)
     }
@@ -156,10 +159,10 @@ impl Rules<'_> {
     fn verdict(&self, window: &Window) -> (bool, bool) {
         let (samples, failures) = window.counts();
         if samples < self.settings.min_calls {
-            return (false, false);
+            return (false, active(Mutant::SuppressAlways));
         }
         let bad = u64::from(failures) * 1_000_000 >= u64::from(self.settings.fail_rate_ppm) * u64::from(samples);
-        (bad, !bad)
+        if active(Mutant::SuppressNever) { (bad, false) } else { (bad, !bad || active(Mutant::SuppressAlways)) }
     }
 }
 
@@ -177,7 +180,7 @@ impl Breaker {
 
     /// Makes an admitted attempt the probe, in the place of one that was lost.
     pub(super) fn probe(&mut self, target: TargetId, lease: LeaseId, until: Time) -> Option<BreakerChange> {
-        self.probe = Some((lease, until));
+        self.probe = (!active(Mutant::ProbeWithoutLease)).then_some((lease, until));
         self.become_state(target, BreakerState::HalfOpen)
     }
 
@@ -198,7 +201,7 @@ impl Breaker {
         evidence: Evidence,
         rules: Rules<'_>,
     ) -> Option<BreakerChange> {
-        if epoch != self.epoch {
+        if epoch != self.epoch && !active(Mutant::EpochIgnored) {
             return None;
         }
         match self.state {

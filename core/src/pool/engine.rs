@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::id::{Choice, LeaseId, SourceId, TargetId};
+use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
 use crate::time::{Span, Time};
 
@@ -43,7 +44,7 @@ pub struct Pool {
     /// Room that is used again for every decision.
     ranked: Vec<Ranked>,
     candidates: Vec<Candidate>,
-    verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<Verdict>,
     asked: Vec<Asked>,
 }
 
@@ -92,6 +93,8 @@ struct Asked {
     roster: usize,
     wait_until: Time,
     next: Time,
+    /// The soonest that anything ends by itself, be it beyond `wait_until`: one who can wait longer may wait for it.
+    soonest: Option<Time>,
 }
 
 /// Rosters whose turns are remembered; beyond it all begin anew.
@@ -172,7 +175,9 @@ impl Pool {
         self.unpost(lease);
         if let Some(target) = self.targets.get_mut(grant.target.0 as usize) {
             target.inflight = target.inflight.saturating_sub(1);
-            self.freed.add(target.source);
+            if !active(Mutant::LineForgotten) {
+                self.freed.add(target.source);
+            }
         }
     }
 
@@ -186,6 +191,8 @@ impl Pool {
             Outcome::Success => Evidence::Success,
             Outcome::Transient => Evidence::Failure,
             Outcome::RateLimited if self.settings.breaker.count_rate_limited => Evidence::Failure,
+            Outcome::RateLimited if active(Mutant::PushbackIsAFailure) => Evidence::Failure,
+            Outcome::Cancelled if active(Mutant::CancelIsAFailure) => Evidence::Failure,
             Outcome::SourceDead => Evidence::Dead,
             Outcome::RateLimited | Outcome::ResultInvalid | Outcome::RequestRejected | Outcome::Cancelled => {
                 Evidence::Neutral
@@ -470,7 +477,8 @@ impl Pool {
         if let Some(asked) = self.asked.iter().find(like).filter(|_| plain).copied() {
             self.line.give_back(at, request);
             if let Some(waiter) = self.line.get_mut(at) {
-                waiter.next = asked.next;
+                waiter.next = asked.next.min(asked.soonest.unwrap_or(Time::NEVER));
+                self.line_due = self.line_due.min(waiter.next);
             }
             return None;
         }
@@ -482,10 +490,10 @@ impl Pool {
         };
         self.line.give_back(at, request);
         match reply {
-            Reply::Refused { why, after, .. } if line_helps(why, after) => {
+            Reply::Refused { why, after, soonest, .. } if line_helps(why, after) => {
                 self.note_waiter(at, after);
                 if plain {
-                    self.asked.push(Asked { roster, wait_until, next: after.unwrap_or(Time::NEVER) });
+                    self.asked.push(Asked { roster, wait_until, next: after.unwrap_or(Time::NEVER), soonest });
                 }
                 None
             }

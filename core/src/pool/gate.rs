@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::id::{AccountId, Choice, LeaseId, SourceId, TargetId};
+use crate::mutants::{Mutant, active};
 use crate::time::{Span, Time};
 
 use super::breaker::{Admission, Breaker, Evidence, Rules};
@@ -224,8 +225,9 @@ impl GateSource {
         }
     }
 
-    pub(super) const fn is_full(&self) -> bool {
-        self.max_concurrency > 0 && self.inflight >= self.max_concurrency
+    pub(super) fn is_full(&self) -> bool {
+        let limit = self.max_concurrency + active(Mutant::ConcurrencyOffByOne) as u32;
+        self.max_concurrency > 0 && self.inflight >= limit
     }
 
     pub(super) fn limit(&mut self, max_concurrency: u32, rpm: u32, tpm: u32) {
@@ -368,21 +370,23 @@ impl Gate {
         let source = &mut self.sources[held.source.0 as usize];
         source.inflight = source.inflight.saturating_sub(1);
         match used {
+            _ if active(Mutant::TokensNotCorrected) => {}
             Some(used) if used > held.tokens => source.tokens.take(now, source.tpm, used - held.tokens),
             Some(used) => source.tokens.give(now, source.tpm, held.tokens - used),
             None => {}
         }
         if let Some(rest) = rest {
             let until = match rest.scope {
-                RestScope::Account => &mut self.accounts[source.account.0 as usize],
-                RestScope::Source => &mut source.rest_until,
+                RestScope::Account if !active(Mutant::RestForKeyAlone) => &mut self.accounts[source.account.0 as usize],
+                RestScope::Account | RestScope::Source => &mut source.rest_until,
             };
-            *until = (*until).max(now.after(rest.span.min(Span::from_secs(86_400))));
+            let running = if active(Mutant::RestShortened) { Time::ZERO } else { *until };
+            *until = running.max(now.after(rest.span.min(Span::from_secs(86_400))));
         }
         let rules = Rules { settings: &self.settings, concurrency: source.max_concurrency };
         let current = held.epoch == target.breaker.epoch;
         let change = target.breaker.record(now, id, (lease, held.epoch), evidence, rules);
-        if evidence == Evidence::Dead && current {
+        if evidence == Evidence::Dead && current && !active(Mutant::DeadKeySparesOthers) {
             self.bury(now, id);
         }
         change

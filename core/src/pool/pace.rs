@@ -1,6 +1,7 @@
 //! Pace: how many attempts a target may have in flight, learnt from its pushbacks (AIMD, G14).
 
 use super::settings::PaceSettings;
+use crate::mutants::{Mutant, active};
 
 /// One attempt in millionths: a limit is a whole number of these.
 const ONE: u64 = 1_000_000;
@@ -37,6 +38,9 @@ impl Pace {
     /// A pushback. The first cut of an unlimited target starts from what is in flight, the attempt that was pushed
     /// back included: that many were too many, nothing is known of the ceiling.
     pub(super) fn cut(&mut self, inflight: u32, settings: &PaceSettings, ceiling: u32) {
+        if active(Mutant::PaceNeverCut) {
+            return;
+        }
         let from = match self.limit {
             Some(_) => self.limit(ceiling).unwrap_or(0),
             None => u64::from(inflight) * ONE,

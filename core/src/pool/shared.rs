@@ -10,7 +10,7 @@ use crate::time::Time;
 
 use super::breaker::Evidence;
 use super::engine::Pool;
-use super::gate::{Admit, GateOp, GateReply};
+use super::gate::{Admit, GateOp, GateReply, Verdict};
 use super::gate_wire::Answer;
 use super::order::Question;
 use super::{Op, Refusal, Reply};
@@ -64,6 +64,11 @@ impl Pool {
     pub fn ask_local(&mut self, now: Time, asked: &GateOp) -> GateReply {
         self.now = self.now.max(now);
         self.gate_apply(asked)
+    }
+
+    /// What [`Pool::ask_local`] found at each candidate of the last admission: for one that plays a store.
+    pub fn found(&self) -> &[Verdict] {
+        &self.verdicts
     }
 
     /// Lets the gate in memory keep the store's book too, so that it can take over at any moment and the views tell how

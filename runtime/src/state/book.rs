@@ -30,6 +30,11 @@ impl Job {
     pub fn command(&self) -> &Command {
         &self.command
     }
+
+    /// What the gate is to do, for a store that is no other process's.
+    pub fn op(&self) -> &GateOp {
+        &self.op
+    }
 }
 
 /// Who waits for an answer.

@@ -398,6 +398,27 @@ fn the_end_of_a_rest_serves_the_line_in_its_order() {
     assert_eq!(world.view(0).inflight, 1);
 }
 
+/// Who can wait for less is refused for less: one who can wait longer is woken by what the other would not live to see.
+#[test]
+fn who_can_wait_longer_is_woken_though_one_like_him_was_refused_first() {
+    let mut world = World::limited(concurrency(1), Settings::default());
+    world.begin(0);
+    let (resting, _) = world.add("s1", "a1", Limits::default());
+    let (first, second) = (world.begin(resting), world.begin(resting));
+    world.settle_as(Settle { lease: first, ..rested(secs(2), RestScope::Source) });
+    let roster = world.roster(Strategy::Priority, &[&[0], &[resting]]);
+    let short = Reserve { wait_until: world.now.after(secs(5)), ..world.ask(&roster) };
+    let long = Reserve { wait_until: world.now.after(secs(20)), ..world.ask(&roster) };
+    world.refused(&short);
+    world.refused(&long);
+    world.settle_as(Settle { lease: second, ..rested(secs(8), RestScope::Source) });
+    for _ in 0..4 {
+        world.wait(secs(2));
+        world.pool.apply(world.now, &Op::Renew { lease: LeaseId(999) });
+    }
+    assert_eq!(world.granted(), [(long.lease.0, 1)]);
+}
+
 #[test]
 fn an_expired_lease_serves_the_line() {
     let mut world = World::limited(concurrency(1), Settings::default());
