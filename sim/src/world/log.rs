@@ -28,6 +28,12 @@ pub const INPUTS: [&str; 8] = ["reply", "head", "chunk", "end", "fault", "flushe
 /// How often each input met each phase.
 pub type Coverage = [[u64; INPUTS.len()]; Phase::ALL.len()];
 
+/// Somebody who hears of every event, to count or to draw it.
+pub trait Watch: std::fmt::Debug {
+    /// An event, before it is applied.
+    fn watch(&mut self, now: Time, record: &Record<'_>);
+}
+
 /// The log of one run.
 #[derive(Debug)]
 pub struct Log {
@@ -37,6 +43,7 @@ pub struct Log {
     lines: VecDeque<String>,
     coverage: Coverage,
     checks: Option<Box<Checks>>,
+    watcher: Option<Box<dyn Watch>>,
 }
 
 impl Log {
@@ -49,7 +56,13 @@ impl Log {
             lines: VecDeque::new(),
             coverage: Coverage::default(),
             checks: checks.map(Box::new),
+            watcher: None,
         }
+    }
+
+    /// Tells every event to `watcher`, too.
+    pub fn watch(&mut self, watcher: Box<dyn Watch>) {
+        self.watcher = Some(watcher);
     }
 
     /// Takes an event down.
@@ -71,6 +84,9 @@ impl Log {
         }
         if let Some(checks) = &mut self.checks {
             checks.observe(now, record);
+        }
+        if let Some(watcher) = &mut self.watcher {
+            watcher.watch(now, record);
         }
     }
 

@@ -29,7 +29,7 @@ use surefoot_core::time::{Span, Time};
 
 use self::client::Client;
 use self::host::{Shared, SimHost};
-use self::log::{Coverage, Keep, Log};
+use self::log::{Coverage, Keep, Log, Watch};
 use self::record::Record;
 use crate::invariants::{Checks, Violation};
 use crate::rng::{Concern, Stream};
@@ -176,6 +176,19 @@ impl World {
             world.at(heal.judged, Happening::Judge);
         }
         world
+    }
+
+    /// Tells every event to `watcher`, too.
+    pub fn watch(&mut self, watcher: Box<dyn Watch>) {
+        self.shared.borrow_mut().log.watch(watcher);
+    }
+
+    /// Lets the breakers forget that healthy evidence suppresses the consecutive channel (G4), until a reload: no
+    /// configuration says so. The judges know the rule, a world without it is not to be judged.
+    pub fn without_suppression(&mut self) {
+        let mut settings = pool_settings(self.gateway.config());
+        settings.breaker.suppress = false;
+        self.shared.borrow_mut().pool.configure(settings);
     }
 
     /// Runs to the end, or to the first thing that is wrong.
