@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
 
-use crate::{demo, logging, mock, serve};
+use crate::{demo, logging, mock, serve, sim};
 
 /// Keeps LLM traffic on its feet.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Mock(mock::MockArgs),
     /// Shows a gateway among providers that misbehave: no keys, no configuration
     Demo(demo::DemoArgs),
+    /// Tries the machine in simulated worlds
+    Sim(sim::SimArgs),
 }
 
 /// Runs the command that the process was started with.
@@ -38,6 +40,7 @@ pub fn run() -> ExitCode {
         Command::Check(argument) => argument.check().map_or_else(|code| code, |_| GOOD),
         Command::Mock(arguments) => run_mock(arguments),
         Command::Demo(arguments) => run_demo(arguments),
+        Command::Sim(arguments) => sim::run(arguments),
     };
     ExitCode::from(code)
 }

@@ -6,6 +6,8 @@ pub mod demo;
 pub mod mock;
 pub mod reactor;
 pub mod serve;
+pub mod sim;
+pub mod sim_p6;
 pub mod upstream;
 
 pub use surefoot_runtime::{admin, config_file, logging, trace_file};

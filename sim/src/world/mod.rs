@@ -8,6 +8,8 @@ pub mod record;
 pub mod script;
 pub mod site;
 pub mod speech;
+pub mod tape;
+pub mod told;
 pub mod trouble;
 
 use std::cell::RefCell;

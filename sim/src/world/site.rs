@@ -11,6 +11,7 @@ use surefoot_core::wire::Format;
 use super::episode::{Address, Episode};
 use super::script::{EPOCH_MS, Fate, Script, Step, Truth};
 use super::speech::{Ask, Part, Style};
+use super::told::Told;
 use super::trouble::{Telling, Trouble, outcome_of};
 use crate::rng::Stream;
 
@@ -39,6 +40,8 @@ pub struct Site {
     pub watchdog: (Span, u16),
     /// Troubles of every day and their share in millionths.
     pub daily: Vec<(Trouble, u64)>,
+    /// What it answers before anything else, one request after the other; the last of these for ever. Empty: by chance.
+    pub told: VecDeque<Told>,
     /// It writes its events so.
     pub style: Style,
     /// Requests under way and when they end by themselves.
@@ -122,6 +125,7 @@ impl Site {
             at_limit: AtLimit::Refuses,
             watchdog: (Span::ZERO, 504),
             daily: Vec::new(),
+            told: VecDeque::new(),
             style: Style::PLAIN,
             open: Vec::new(),
         }
@@ -167,6 +171,12 @@ impl Site {
             now_ms: now.0 / 1000,
             stream,
         };
+        if let Some(told) = self.told.front().copied() {
+            if self.told.len() > 1 {
+                self.told.pop_front();
+            }
+            return told.script(telling);
+        }
         let quick = Span(self.head.0.0.min(20_000));
         let struck = episodes.iter().find_map(|episode| episode.strike(now, self.address, telling.stream));
         if let Some(trouble) = struck {

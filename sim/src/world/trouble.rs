@@ -234,7 +234,7 @@ impl Telling<'_> {
         Script { opening: Opening::Fault(fault), fate, ..self.blank(trouble) }
     }
 
-    fn error(
+    pub(super) fn error(
         &mut self,
         trouble: Trouble,
         status: u16,
