@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::id::{AttemptNo, Choice, LeaseId};
 use crate::outcome::Outcome;
-use crate::pool::{BreakerChange, Op, Refusal, Reply};
+use crate::pool::{BreakerChange, BreakerState, Op, Refusal, Reply};
 use crate::time::{Span, Time};
 use crate::wire::Header;
 
@@ -470,6 +470,14 @@ pub struct Notice {
     pub what: What,
 }
 
+impl Notice {
+    /// A breaker's change that was heard of after its call's end.
+    pub const fn of_change(elapsed: Span, change: BreakerChange) -> Notice {
+        let what = What::of_change(change);
+        Notice { elapsed, attempt: None, choice: None, held_bytes: 0, held_events: 0, what }
+    }
+}
+
 /// What a notice tells (F17, F18).
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
@@ -544,6 +552,15 @@ pub enum What {
 }
 
 impl What {
+    /// What a breaker's change is told as.
+    pub const fn of_change(change: BreakerChange) -> What {
+        match change.to {
+            BreakerState::Open => What::BreakerOpened(change),
+            BreakerState::Closed => What::BreakerClosed(change),
+            BreakerState::HalfOpen => What::Probe(change),
+        }
+    }
+
     /// The event code used in logs and traces.
     pub const fn code(&self) -> &'static str {
         match self {

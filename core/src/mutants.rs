@@ -107,6 +107,12 @@ mutants! {
     KeyTold = "key-told",
     /// Timers wait until there is no news (S4).
     TimersStarve = "timers-starve",
+    /// A timer that fired stays set (S9).
+    TimerStaysSet = "timer-stays-set",
+    /// The window's limit is looked at once a chunk (S12).
+    ChunksDecide = "chunks-decide",
+    /// What breaks after the commit is tried again elsewhere (M5, S2).
+    RetryAfterCommit = "retry-after-commit",
 }
 
 #[cfg(feature = "mutants")]

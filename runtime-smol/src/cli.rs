@@ -40,7 +40,7 @@ pub fn run() -> ExitCode {
 }
 
 fn run_check(argument: &ConfigArgument) -> u8 {
-    match argument.check() {
+    match argument.check(|_| None) {
         Ok(config) => {
             absent(&config).for_each(|what| println!("note: {what}"));
             GOOD
@@ -61,7 +61,7 @@ fn absent(config: &Config) -> impl Iterator<Item = &'static str> {
 }
 
 fn run_serve(argument: &ConfigArgument) -> u8 {
-    let (config, origin) = match argument.load() {
+    let (config, origin) = match argument.load(|_| None) {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };

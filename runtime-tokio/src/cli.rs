@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
 
-use crate::{demo, logging, mock, serve, sim};
+use crate::{demo, logging, mock, serve, sim, state};
 
 /// Keeps LLM traffic on its feet.
 #[derive(Debug, Parser)]
@@ -37,7 +37,7 @@ pub fn run() -> ExitCode {
     };
     let code = match arguments.command {
         Command::Serve(argument) => run_serve(&argument),
-        Command::Check(argument) => argument.check().map_or_else(|code| code, |_| GOOD),
+        Command::Check(argument) => argument.check(state::problem).map_or_else(|code| code, |_| GOOD),
         Command::Mock(arguments) => run_mock(arguments),
         Command::Demo(arguments) => run_demo(arguments),
         Command::Sim(arguments) => sim::run(arguments),
@@ -46,7 +46,7 @@ pub fn run() -> ExitCode {
 }
 
 fn run_serve(argument: &ConfigArgument) -> u8 {
-    let (config, origin) = match argument.load() {
+    let (config, origin) = match argument.load(state::problem) {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };

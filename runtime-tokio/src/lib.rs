@@ -8,6 +8,7 @@ pub mod reactor;
 pub mod serve;
 pub mod sim;
 pub mod sim_p6;
+pub mod state;
 pub mod upstream;
 
 pub use surefoot_runtime::{admin, config_file, logging, trace_file};

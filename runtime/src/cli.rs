@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use surefoot_core::policy::config::Config;
 
-use crate::config_file::Origin;
+use crate::config_file::{Origin, Rejected};
 
 /// Good.
 pub const GOOD: u8 = 0;
@@ -25,26 +25,28 @@ pub struct ConfigArgument {
 }
 
 impl ConfigArgument {
-    /// The configuration and where it came from; the exit code when there is none, its problems told.
+    /// The configuration and where it came from; the exit code when there is none, its problems told. `beyond` finds what
+    /// is wrong with it beyond the rules that all adapters share.
     ///
     /// # Errors
     ///
     /// [`MISUSED`].
-    pub fn load(&self) -> Result<(Config, Origin), u8> {
+    pub fn load(&self, beyond: impl FnOnce(&Config) -> Option<String>) -> Result<(Config, Origin), u8> {
         let origin = Origin::find(self.config.as_deref());
-        match origin.load() {
-            Ok(config) => Ok((config, origin)),
-            Err(rejected) => Err(complain(&rejected, MISUSED)),
+        let config = origin.load().map_err(|rejected| complain(&rejected, MISUSED))?;
+        match beyond(&config) {
+            None => Ok((config, origin)),
+            Some(problem) => Err(complain(&Rejected { origin, problems: vec![problem] }, MISUSED)),
         }
     }
 
-    /// Says of the configuration that it is good, or why not.
+    /// Says of the configuration that it is good, or why not; `beyond` as for [`load`](Self::load).
     ///
     /// # Errors
     ///
     /// [`MISUSED`].
-    pub fn check(&self) -> Result<Config, u8> {
-        let (config, origin) = self.load()?;
+    pub fn check(&self, beyond: impl FnOnce(&Config) -> Option<String>) -> Result<Config, u8> {
+        let (config, origin) = self.load(beyond)?;
         println!("{origin}: good: {} providers, {} models", config.providers.len(), config.models.len());
         Ok(config)
     }

@@ -10,5 +10,6 @@ pub mod config_file;
 pub mod logging;
 pub mod reactor;
 pub mod serve;
+pub mod state;
 pub mod trace_file;
 pub mod upstream;

@@ -18,6 +18,10 @@ fn main() -> std::io::Result<()> {
             run_chaos(&ChaosArgs { seeds: from..to, ..ChaosArgs::default() }, out)?;
         }
         #[cfg(feature = "mutants")]
+        _ if args.first().is_some_and(|word| word == "cuts") => {
+            surefoot_sim::mutants::write_cuts(&surefoot_sim::mutants::MutantArgs::default(), out)?;
+        }
+        #[cfg(feature = "mutants")]
         _ if args.first().is_some_and(|word| word == "mutants") => {
             let args = surefoot_sim::mutants::MutantArgs { only: args.get(1).cloned(), ..Default::default() };
             surefoot_sim::mutants::run_mutants(&args, out)?;

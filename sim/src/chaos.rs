@@ -34,11 +34,15 @@ pub struct ChaosArgs {
     pub progress: bool,
     /// Stop at the first run that fails.
     pub fail_fast: bool,
+    /// Fewer calls than this are a failure: so a gate in CI cannot shrink unseen.
+    pub min_calls: u64,
+    /// A pair of phase and input that is empty without a reason, or met against it, is a failure. Few runs do not meet all.
+    pub matrix: bool,
 }
 
 impl Default for ChaosArgs {
     fn default() -> ChaosArgs {
-        ChaosArgs { seeds: 0..1000, threads: 2, progress: true, fail_fast: false }
+        ChaosArgs { seeds: 0..1000, threads: 2, progress: true, fail_fast: false, min_calls: 0, matrix: false }
     }
 }
 
@@ -169,8 +173,16 @@ pub fn run_chaos(args: &ChaosArgs, out: &mut dyn Write) -> io::Result<bool> {
     )?;
     coverage::write(&sums.coverage, out)?;
     tell_failures(&sums, out)?;
+    let few = sums.calls < args.min_calls;
+    if few {
+        writeln!(out, "{} calls are fewer than the {} asked for: give more seeds", sums.calls, args.min_calls)?;
+    }
+    let holes = args.matrix && !coverage::surprises(&sums.coverage).is_empty();
+    if holes {
+        writeln!(out, "the matrix is not as `coverage.rs` explains it")?;
+    }
     writeln!(out, "hash of all runs: {:016x}", sums.hash)?;
-    Ok(sums.failed.is_empty())
+    Ok(sums.failed.is_empty() && !few && !holes)
 }
 
 fn tell_failures(sums: &Sums, out: &mut dyn Write) -> io::Result<()> {

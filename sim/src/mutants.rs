@@ -6,6 +6,11 @@ use std::panic;
 use surefoot_core::mutants::{Mutant, plant};
 
 use crate::chaos::{ChaosArgs, run_seeds};
+use crate::scenario::cut::Cut;
+use crate::scenario::draw::draw;
+use crate::shrink;
+use crate::world::Report;
+use crate::world::log::Keep;
 
 /// What a hunt for planted bugs is asked for.
 #[derive(Clone, Debug)]
@@ -42,7 +47,13 @@ pub fn hunt(mutant: Mutant, args: &MutantArgs) -> Found {
     plant(Some(mutant));
     let seeds = args.first..args.first + args.runs;
     let mut first: Option<(u64, String)> = None;
-    let chaos = ChaosArgs { seeds: seeds.clone(), threads: args.threads, progress: false, fail_fast: true };
+    let chaos = ChaosArgs {
+        seeds: seeds.clone(),
+        threads: args.threads,
+        progress: false,
+        fail_fast: true,
+        ..ChaosArgs::default()
+    };
     let hunted = panic::catch_unwind(panic::AssertUnwindSafe(|| {
         run_seeds(&chaos, |report| {
             if let Some(violation) = &report.violation
@@ -58,6 +69,38 @@ pub fn hunt(mutant: Mutant, args: &MutantArgs) -> Found {
         (None, Err(_)) => Found { mutant, runs: Some(1), law: "a panic".to_owned() },
         (None, Ok(())) => Found { mutant, runs: None, law: String::new() },
     }
+}
+
+/// Runs what a cut leaves of a seed's scenario with a bug planted, or with none.
+pub fn run_with(mutant: Option<Mutant>, seed: u64, cut: &Cut) -> Report {
+    plant(mutant);
+    let report = shrink::run_cut(&draw(seed), cut, Keep::Nothing);
+    plant(None);
+    report
+}
+
+/// Hunts every bug and writes the small run that shows it, one a line: the bug, the law, the seed, the cut. These lines are
+/// what `tests/cuts.txt` keeps.
+///
+/// # Errors
+/// Those of `out`; a bug that lives.
+pub fn write_cuts(args: &MutantArgs, out: &mut dyn Write) -> io::Result<()> {
+    for mutant in Mutant::ALL.iter().copied() {
+        let found = hunt(mutant, args);
+        let Some(runs) = found.runs else { return Err(io::Error::other(format!("{} lives", mutant.name()))) };
+        let seed = args.first + runs - 1;
+        let scenario = draw(seed);
+        let failed = run_with(Some(mutant), seed, &Cut::default());
+        plant(Some(mutant));
+        let shrunk = shrink::shrink(&scenario, &failed);
+        plant(None);
+        let Some(shrunk) = shrunk else {
+            return Err(io::Error::other(format!("{} was not found twice", mutant.name())));
+        };
+        let law = shrunk.report.violation.as_ref().map_or("", |violation| violation.id);
+        writeln!(out, "{} {law} {seed} {}", mutant.name(), shrunk.cut)?;
+    }
+    Ok(())
 }
 
 /// Hunts all planted bugs and tells how each was found. True when none lived.

@@ -9,6 +9,7 @@ pub mod http;
 pub mod metrics;
 pub mod process;
 pub mod proxy;
+pub mod store;
 pub mod tls;
 pub mod upstream;
 

@@ -292,6 +292,7 @@ fn simulated() -> Decisions {
         refuses_words: false,
         longest_hint: Span::from_secs(5),
         store_latency: Span::ZERO,
+        sharing: None,
         finishes_for_nobody: false,
         late_ppm: 0,
         lone: None,

@@ -4,7 +4,7 @@ use crate::event::{Action, Timer, What, Why};
 use crate::id::{AttemptNo, Choice, LeaseId};
 use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
-use crate::pool::{BreakerChange, BreakerState, Op, Refusal, Reply, Reserve, Standing};
+use crate::pool::{BreakerChange, Op, Refusal, Reply, Reserve, Standing};
 use crate::time::{Span, Time};
 
 use super::attempt::Attempt;
@@ -301,12 +301,9 @@ impl Call {
     }
 
     fn tell_change(&mut self, change: Option<BreakerChange>) {
-        let Some(change) = change else { return };
-        self.notice(match change.to {
-            BreakerState::Open => What::BreakerOpened(change),
-            BreakerState::Closed => What::BreakerClosed(change),
-            BreakerState::HalfOpen => What::Probe(change),
-        });
+        if let Some(change) = change {
+            self.notice(What::of_change(change));
+        }
     }
 
     /// Says once that a provider's limit took candidates out (F18).

@@ -63,10 +63,15 @@ pub(super) enum Admission {
 /// The samples of the last window in two half-window buckets that rotate by the clock (G2): O(1), nothing to sweep.
 ///
 /// A ring of finer buckets would forget more evenly; two tell the same story for a tenth of the fields in a store.
+///
+/// It remembers the length that it was counted by. Another one, after a reload or from a gateway with another file, is
+/// noticed at the next sample: its numbers mean other times then, so what was counted stays as the newer half.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
-    /// Number of the half window that `a0`, `f0` belong to; `None` before the first sample and after its length changed.
+    /// Number of the half window that `a0`, `f0` belong to; `None` before the first sample.
     pub(super) win_id: Option<u64>,
+    /// How long a half is, in microseconds.
+    half: u64,
     pub(super) a0: u32,
     pub(super) f0: u32,
     pub(super) a1: u32,
@@ -76,17 +81,22 @@ pub(super) struct Window {
 impl Window {
     /// The window as it stands at `now`.
     pub(super) fn at(mut self, now: Time, length: Span) -> Window {
-        let id = now.0 / (length.0 / 2).max(1);
+        let half = (length.0 / 2).max(1);
+        let id = now.0 / half;
         match self.win_id {
-            Some(held) if held == id => {}
             None => {}
+            Some(_) if self.half != half => {
+                let (a0, f0) = self.counts();
+                self = Window { a0, f0, ..Window::default() };
+            }
+            Some(held) if held == id => {}
             Some(held) if held.checked_add(1) == Some(id) => {
                 (self.a1, self.f1, self.a0, self.f0) = (self.a0, self.f0, 0, 0);
             }
             Some(_) if active(Mutant::WindowNeverEmpties) => {}
             Some(_) => self = Window::default(),
         }
-        self.win_id = Some(id);
+        (self.win_id, self.half) = (Some(id), half);
         self
     }
 
@@ -281,10 +291,33 @@ impl Breaker {
         self.open(now, target, rules.open_time(0))
     }
 
-    /// Keeps the samples when a reload changes the window's length: its numbers mean other times from now on.
-    pub(super) fn window_resized(&mut self) {
-        let (a0, f0) = self.window.counts();
-        self.window = Window { win_id: None, a0, f0, a1: 0, f1: 0 };
+    /// Takes over how it stands at a store that several gateways share: what all of them saw outweighs what this one did.
+    pub(super) fn adopt(&mut self, now: Time, target: TargetId, state: BreakerState, open_until: Time) {
+        match state {
+            BreakerState::Open if self.state == BreakerState::Open => self.open_until = open_until,
+            BreakerState::Open => {
+                self.open(now, target, open_until.since(now));
+            }
+            BreakerState::HalfOpen => {
+                self.become_state(target, BreakerState::HalfOpen);
+            }
+            BreakerState::Closed if self.state != BreakerState::Closed => {
+                self.failures = 0;
+                self.probe = None;
+                self.closed_since = Some(now);
+                self.become_state(target, BreakerState::Closed);
+            }
+            BreakerState::Closed => {}
+        }
+    }
+
+    /// Counts a result that a store decides on: should the store go away, the channels here do not start from nothing.
+    pub(super) fn observe(&mut self, now: Time, evidence: Evidence, window: Span) {
+        if self.state == BreakerState::Closed && matches!(evidence, Evidence::Success | Evidence::Failure) {
+            let failed = evidence == Evidence::Failure;
+            self.window.add(now, window, failed);
+            self.failures = if failed { self.failures.saturating_add(1) } else { 0 };
+        }
     }
 
     fn probes(&self, lease: LeaseId) -> bool {
@@ -462,14 +495,13 @@ mod tests {
         assert_eq!(window.at(Time(99), Span(100)).counts(), (2, 1));
         assert_eq!(window.at(Time(100), Span(100)).counts(), (1, 0), "the older half is gone");
         assert_eq!(window.at(Time(150), Span(100)).counts(), (0, 0));
-        assert_eq!(window.at(Time(10_000), Span::ZERO).counts(), (0, 0), "no length, no division by it");
+        let none = window.at(Time(10_000), Span::ZERO);
+        assert_eq!(none.at(Time(10_002), Span::ZERO).counts(), (0, 0), "no length, no division by it");
     }
 
     #[test]
     fn a_resized_window_keeps_its_samples() {
-        let mut breaker = fed("ssf");
-        breaker.window_resized();
-        let window = breaker.window.at(Time(123_456), Span(7));
+        let window = fed("ssf").window.at(Time(123_456), Span(7));
         assert_eq!(window.counts(), (3, 1));
         assert_eq!(window.at(Time(123_466), Span(7)).counts(), (0, 0));
     }

@@ -44,7 +44,7 @@ pub struct Pool {
     /// Room that is used again for every decision.
     ranked: Vec<Ranked>,
     candidates: Vec<Candidate>,
-    verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<Verdict>,
     asked: Vec<Asked>,
 }
 
@@ -57,8 +57,17 @@ pub(super) struct Target {
     pub(super) health: Health,
     pub(super) pace: Pace,
     pub(super) inflight: u32,
+    /// Questions under way that will most likely start here; 0 while the gate is in memory.
+    pub(super) asking: u32,
     /// The lower of the server's and the source's concurrency; 0 = none.
     pub(super) ceiling: u32,
+}
+
+impl Target {
+    /// Attempts in flight, and those that are about to be.
+    fn busy(&self) -> u32 {
+        self.inflight.saturating_add(self.asking)
+    }
 }
 
 /// The order half's view of a source.
@@ -322,7 +331,7 @@ impl Pool {
     ) -> Admit {
         let targets = &self.targets;
         order::rank(&mut self.ranked, question, &self.settings.health, |target| {
-            targets.get(target.0 as usize).map(|target| Load { health: target.health, inflight: target.inflight })
+            targets.get(target.0 as usize).map(|target| Load { health: target.health, inflight: target.busy() })
         });
         room.clear();
         room.extend(self.ranked.iter().map(|ranked| {
@@ -333,7 +342,7 @@ impl Pool {
                 tier: ranked.tier,
                 fresh: order::is_fresh(&ranked.standing, question.sticky),
                 health_ppm: ranked.health,
-                paced: !target.pace.allows(target.inflight, target.ceiling),
+                paced: !target.pace.allows(target.busy(), target.ceiling),
                 behind: self.sources[target.source.0 as usize].token_line < ticket,
                 hold: ranked.hold,
                 not_before: ranked.standing.not_before,
@@ -495,7 +504,7 @@ impl Pool {
 
 /// Whether standing in line may bring a place: one is missing, or a pushback ends in time. A breaker is not waited for
 /// (G7), and a backoff is the call's own business.
-pub(super) fn line_helps(why: Refusal, after: Option<Time>) -> bool {
+pub fn line_helps(why: Refusal, after: Option<Time>) -> bool {
     match why {
         Refusal::Paced | Refusal::Full => true,
         Refusal::Resting => after.is_some(),

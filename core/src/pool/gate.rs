@@ -274,6 +274,11 @@ impl Gate {
         }
     }
 
+    /// Whose place a live lease holds.
+    pub(super) fn held(&self, lease: LeaseId) -> Option<(TargetId, SourceId)> {
+        self.leases.get(lease).map(|held| (held.target, held.source))
+    }
+
     fn admit(&mut self, now: Time, admit: &Admit, verdicts: &mut Vec<Verdict>) -> GateReply {
         verdicts.clear();
         let mut walk = Walk::new(admit);
@@ -327,7 +332,8 @@ impl Gate {
         if tokens > now { (Verdict::Tokens, tokens) } else { (Verdict::Admitted, now) }
     }
 
-    fn take(&mut self, now: Time, admit: &Admit, index: usize, id: TargetId) -> GateReply {
+    /// Takes a place, whatever stands in its way.
+    pub(super) fn take(&mut self, now: Time, admit: &Admit, index: usize, id: TargetId) -> GateReply {
         let target = &mut self.targets[id.0 as usize];
         let source = &mut self.sources[target.source.0 as usize];
         source.inflight += 1;
@@ -350,7 +356,7 @@ impl Gate {
         GateReply::Admitted { index: index as u16, probe, change }
     }
 
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         now: Time,
         lease: LeaseId,

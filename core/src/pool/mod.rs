@@ -10,11 +10,13 @@
 //! | order | `order`, `health`, `pace`, `line`, `progress` | always in this process |
 //! | gate | `gate`, `walk`, `breaker`, `limits`, `lease` | in memory, or in a store by the same [`GateOp`]s ([`Pool::plan`]) |
 //!
-//! `engine` joins the two, `registry` keeps the names, `shared` splits a command in two steps for a store.
+//! `engine` joins the two, `registry` keeps the names, `shared` splits a command in two steps for a
+//! store, `gate_wire` puts the gate's half in words for the script in `gate.lua`.
 
 mod breaker;
 mod engine;
 mod gate;
+mod gate_wire;
 mod health;
 mod lease;
 mod limits;
@@ -33,8 +35,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use breaker::{Evidence, Transitions};
-pub use engine::Pool;
+pub use engine::{Pool, line_helps};
 pub use gate::{Admit, Candidate, GateOp, GateReply, Hold, Verdict};
+pub use gate_wire::{Answer, Command, GATE_SCRIPT, Keyspace, Seen, Unreadable};
 pub use progress::{Progress, stalled_at};
 pub use registry::{SourceSpec, TargetSpec, TargetView};
 pub use settings::{BreakerSettings, HealthSettings, PaceSettings, Settings};

@@ -53,6 +53,22 @@ pub(super) struct Names {
     accounts: BTreeMap<Box<str>, AccountId>,
     of_target: Vec<TargetNames>,
     of_source: Vec<Arc<str>>,
+    of_account: Vec<Box<str>>,
+}
+
+impl Names {
+    /// A target's name; empty for a number that was never given.
+    pub(super) fn target(&self, id: TargetId) -> &str {
+        self.of_target.get(id.0 as usize).map_or("", |names| &names.name)
+    }
+
+    pub(super) fn source(&self, id: SourceId) -> &str {
+        self.of_source.get(id.0 as usize).map_or("", |name| name)
+    }
+
+    pub(super) fn account(&self, id: AccountId) -> &str {
+        self.of_account.get(id.0 as usize).map_or("", |name| name)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -118,9 +134,6 @@ pub struct TargetView<'a> {
 impl Pool {
     /// Takes new knobs over. What was learnt stays; a pace in force is not set back to `initial`.
     pub fn configure(&mut self, settings: Settings) {
-        if settings.breaker.window != self.settings.breaker.window {
-            self.gate.targets.iter_mut().for_each(|target| target.breaker.window_resized());
-        }
         self.gate.settings = settings.breaker.clone();
         self.settings = settings;
         for target in &mut self.targets {
@@ -226,6 +239,7 @@ impl Pool {
         let id = AccountId(self.gate.accounts.len() as u32);
         self.gate.accounts.push(Time::ZERO);
         self.names.accounts.insert(name.into(), id);
+        self.names.of_account.push(name.into());
         id
     }
 
@@ -251,6 +265,7 @@ impl Pool {
             health: Health::NEW,
             pace: Pace::new(&self.settings.pace),
             inflight: 0,
+            asking: 0,
             ceiling: 0,
         });
         self.gate.targets.push(GateTarget { source, breaker: Breaker::default() });

@@ -8,8 +8,10 @@ use alloc::vec::Vec;
 
 use crate::time::Time;
 
+use super::breaker::Evidence;
 use super::engine::Pool;
-use super::gate::{Admit, GateOp, GateReply};
+use super::gate::{Admit, GateOp, GateReply, Verdict};
+use super::gate_wire::Answer;
 use super::order::Question;
 use super::{Op, Refusal, Reply};
 
@@ -34,6 +36,7 @@ impl Pool {
                 }
                 let turn = self.turn(reserve);
                 let admit = self.draft(0, Question::of(reserve, turn), Admit::of(reserve), Vec::new());
+                self.count_asking(&admit, true);
                 (Some(GateOp::Admit(admit)), Reply::Done)
             }
             Op::Settle(settle) => (self.take_settlement(settle), Reply::Settled { change: None }),
@@ -46,6 +49,9 @@ impl Pool {
     /// The second step: what the call is told. `None` = the store can not be reached and `on_down` says to fail closed.
     pub fn conclude(&mut self, now: Time, asked: &GateOp, reply: Option<GateReply>) -> Reply {
         self.now = self.now.max(now);
+        if let GateOp::Admit(admit) = asked {
+            self.count_asking(admit, false);
+        }
         match (asked, reply) {
             (GateOp::Admit(admit), Some(reply)) => self.book(admit, reply),
             (GateOp::Admit(_), None) => self.refused(Refusal::StoreDown, None, None),
@@ -55,8 +61,55 @@ impl Pool {
     }
 
     /// Asks the gate in memory instead, as `on_down = "local"` wants it: its breakers and limits are this process's own.
-    pub fn ask_local(&mut self, asked: &GateOp) -> GateReply {
+    pub fn ask_local(&mut self, now: Time, asked: &GateOp) -> GateReply {
+        self.now = self.now.max(now);
         self.gate_apply(asked)
+    }
+
+    /// What [`Pool::ask_local`] found at each candidate of the last admission: for one that plays a store.
+    pub fn found(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// Lets the gate in memory keep the store's book too, so that it can take over at any moment and the views tell how
+    /// things stand. Before [`Pool::conclude`], for every answer that did not come from [`Pool::ask_local`].
+    pub fn mirror(&mut self, now: Time, asked: &GateOp, answer: &Answer) {
+        self.now = self.now.max(now);
+        let (now, gate) = (self.now, &mut self.gate);
+        gate.expire(now);
+        for seen in &answer.seen {
+            if let Some(target) = gate.targets.get_mut(seen.target.0 as usize) {
+                target.breaker.adopt(now, seen.target, seen.state, seen.open_until);
+            }
+        }
+        match (asked, answer.reply) {
+            (GateOp::Admit(admit), GateReply::Admitted { index, .. }) => {
+                let candidate = admit.candidates.get(usize::from(index));
+                if let Some(target) = candidate.map(|it| it.target).filter(|id| gate.targets.len() > id.0 as usize) {
+                    gate.take(now, admit, usize::from(index), target);
+                }
+            }
+            (GateOp::Admit(_), _) => {}
+            (GateOp::Settle { lease, evidence, rest, tokens }, _) => {
+                let target = gate.held(*lease).map(|(target, _)| target);
+                gate.settle(now, *lease, Evidence::Neutral, *rest, *tokens);
+                if let Some(target) = target.and_then(|id| gate.targets.get_mut(id.0 as usize)) {
+                    target.breaker.observe(now, *evidence, gate.settings.window);
+                }
+            }
+            (GateOp::Renew { .. } | GateOp::Release { .. }, _) => {
+                self.gate_apply(asked);
+            }
+        }
+    }
+
+    /// A question under way counts as in flight on the candidate that it will most likely get. Else a burst would find
+    /// every pace unused until the first answer is back.
+    fn count_asking(&mut self, admit: &Admit, begins: bool) {
+        let likely = admit.candidates.iter().find(|candidate| !candidate.paced);
+        if let Some(target) = likely.and_then(|candidate| self.targets.get_mut(candidate.target.0 as usize)) {
+            target.asking = if begins { target.asking.saturating_add(1) } else { target.asking.saturating_sub(1) };
+        }
     }
 }
 
@@ -100,8 +153,7 @@ mod tests {
             let two = match split.pool.plan(whole.now, &op) {
                 Plan::Done(reply) => reply,
                 Plan::Ask(asked) => {
-                    store.pool.now = whole.now;
-                    let reply = store.pool.ask_local(&asked);
+                    let reply = store.pool.ask_local(whole.now, &asked);
                     split.pool.conclude(whole.now, &asked, Some(reply))
                 }
             };

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use crate::admin::AdminSide;
 use crate::config_file::Origin;
 use crate::reactor::Tokio;
+use crate::state::StoreAddress;
 use crate::trace_file::TraceFile;
 use crate::upstream::Connector;
 
@@ -38,7 +39,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// An address that cannot be taken.
+    /// An address that cannot be taken, a `state.url` that cannot be read, a trace file that cannot be opened.
     pub fn open(config: Config) -> Result<Server, StartError> {
         Server::open_on(config, Tokio::from_env())
     }
@@ -56,12 +57,11 @@ impl Server {
         let clients = open(config.server.listen)?;
         let admin = config.server.admin_listen.map(open).transpose()?;
         let trace = TraceFile::open(&config.trace)?;
-        if config.state.url.is_some() {
-            tracing::warn!(
-                "state.url: a store shared by several gateways is not served yet; this one keeps its own gate"
-            );
-        }
+        let store = StoreAddress::of(&config.state).map_err(StartError::Config)?;
         let world = Arc::new(World::new(config, reactor));
+        if let Some(store) = store {
+            store.share(world.shared());
+        }
         world.shared().set_trace(trace);
         Ok(Server { world, clients, admin })
     }

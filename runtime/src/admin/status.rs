@@ -59,8 +59,8 @@ pub(super) fn render<R: Reactor>(world: &World<R>) -> Bytes {
     let shared = world.shared();
     let now = shared.clock.now();
     let decisions = shared.recent.newest_first();
-    let (mut targets, waiting): (Vec<Target>, usize) =
-        shared.gate.with_pool(|pool| (pool.views(now).map(|view| target(now, &view)).collect(), pool.waiting()));
+    let mut targets: Vec<Target> =
+        shared.gate.with_pool(|pool| pool.views(now).map(|view| target(now, &view)).collect());
     for target in &mut targets {
         target.last_error = last_error(now, &decisions, &target.source);
     }
@@ -75,7 +75,7 @@ pub(super) fn render<R: Reactor>(world: &World<R>) -> Bytes {
         "stage": format!("{:?}", shared.life.stage()).to_lowercase(),
         "uptime_ms": now.0 / 1000,
         "calls": shared.life.calls(),
-        "waiting": waiting,
+        "waiting": shared.gate.waiting(),
         "targets": targets,
         "models": models,
         "providers": providers(world),

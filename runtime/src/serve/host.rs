@@ -55,8 +55,11 @@ pub struct CallHost<R: Reactor> {
     /// Every attempt's head: a final answer may want an earlier one's.
     heads: Vec<(AttemptNo, response::Parts)>,
     place: Arc<Place>,
-    /// The lease that stands in line.
+    /// The lease that waits for a reply or stands in line.
     queued: Option<LeaseId>,
+    /// A settlement's reply is still to come.
+    settling: bool,
+    began: Time,
     /// The attempt that ended as a success: what is left of its answer is read away and its connection kept.
     served: Option<AttemptNo>,
     alarm: Alarm<R::Timer>,
@@ -73,6 +76,7 @@ impl<R: Reactor> CallHost<R> {
         route: Arc<Route>,
     ) -> CallHost<R> {
         let handling = if asked.slot.is_some() { Handling::Inspected } else { Handling::Raw };
+        let began = shared.clock.now();
         CallHost {
             shared,
             snapshot,
@@ -85,6 +89,8 @@ impl<R: Reactor> CallHost<R> {
             heads: Vec::new(),
             place: Arc::default(),
             queued: None,
+            settling: false,
+            began,
             served: None,
             alarm: Alarm::default(),
             trace: None,
@@ -191,13 +197,14 @@ impl<R: Reactor> Host for CallHost<R> {
         let reply = self.shared.gate.apply(self.shared.clock.now(), op, &self.place);
         match op {
             Op::Reserve(reserve) => {
-                let queued = reserve.queue && matches!(reply, Reply::Refused { .. });
+                let queued = reply.is_none() || reserve.queue && matches!(reply, Some(Reply::Refused { .. }));
                 self.queued = queued.then_some(reserve.lease);
             }
             Op::Leave { lease } if self.queued == Some(*lease) => self.queued = None,
-            _ => {}
+            Op::Settle(_) => self.settling |= reply.is_none(),
+            Op::Leave { .. } | Op::Renew { .. } => {}
         }
-        Some(reply)
+        reply
     }
 
     fn send(&mut self, attempt: AttemptNo, choice: Choice, _why: Why) {
@@ -227,10 +234,13 @@ impl<R: Reactor> Host for CallHost<R> {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
-        if let Some(lease) = self.queued
-            && let Poll::Ready(reply) = self.place.poll(lease, cx)
+        if (self.queued.is_some() || self.settling)
+            && let Poll::Ready((lease, reply)) = self.place.poll(self.queued, cx)
         {
-            self.queued = None;
+            // Whoever is refused may stand in line all the same.
+            if matches!(reply, Reply::Granted { .. }) {
+                self.queued = None;
+            }
             return Poll::Ready(Input::Reply { lease, reply });
         }
         if let Some(attempt) = self.unsent.take() {
@@ -265,6 +275,14 @@ impl<R: Reactor> Drop for CallHost<R> {
             && self.served == Some(attempt)
         {
             exchange.release();
+        }
+        if self.settling || self.queued.is_some() {
+            let (shared, call, request) = (self.shared.clone(), self.call, std::mem::take(&mut self.asked.request_id));
+            let (route, began) = (self.route.clone(), self.began);
+            self.place.bequeath(move |change| {
+                let elapsed = shared.clock.now().since(began);
+                shared.observe(call, &request, &route, &Notice::of_change(elapsed, change));
+            });
         }
     }
 }

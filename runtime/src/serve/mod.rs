@@ -49,6 +49,9 @@ pub enum StartError {
         /// The system's words.
         source: std::io::Error,
     },
+    /// The configuration asks for what the adapter cannot make sense of.
+    #[error("{0}")]
+    Config(String),
     /// The trace's file cannot be opened.
     #[error(transparent)]
     Trace(#[from] TraceFileError),

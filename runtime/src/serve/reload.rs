@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use surefoot_core::gateway::models::{Fetch, FetchError, Inventory};
 use surefoot_core::gateway::{Gateway, pool_settings};
-use surefoot_core::policy::config::Config;
+use surefoot_core::policy::config::{Config, State};
 use surefoot_core::pool::Pool;
 use surefoot_core::time::Time;
 
@@ -83,6 +83,9 @@ impl<R: Reactor> World<R> {
     /// What cannot change while the process runs.
     pub fn adopt(&self, config: Config) -> Result<(), String> {
         let mut made_of = self.made_of();
+        if !same_store(&made_of.config.state, &config.state) {
+            return Err("state: cannot change while the gateway runs; restart it".to_owned());
+        }
         let (old, new) = (&made_of.config.server, &config.server);
         for (key, changed) in
             [("listen", old.listen != new.listen), ("admin_listen", old.admin_listen != new.admin_listen)]
@@ -142,6 +145,11 @@ impl<R: Reactor> World<R> {
     pub async fn changed(&self) {
         poll_fn(|cx| self.changed.poll(cx)).await;
     }
+}
+
+fn same_store(old: &State, new: &State) -> bool {
+    let url = |state: &State| state.url.as_ref().map(|url| url.expose().to_owned());
+    (url(old), old.on_down, &old.prefix) == (url(new), new.on_down, &new.prefix)
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! The pool by the book: leases, limits, rests, pace, health and breakers recomputed from commands and replies alone
 //! (S4, S6, S7, G8, G12–G15). After every command the pool's own view is held against it.
 
+mod store;
+
 use std::collections::BTreeMap;
 
 use surefoot_core::id::{AccountId, LeaseId, SourceId, TargetId};
 use surefoot_core::outcome::Outcome;
 use surefoot_core::pool::{
-    BreakerState, Op, Refusal, Reply, Reserve, RestScope, Roster, Settings, Settle, Standing, Strategy, TargetView,
+    BreakerState, Op, Refusal, Reply, Reserve, Rest, RestScope, Roster, Settings, Settle, Standing, Strategy,
+    TargetView,
 };
 use surefoot_core::time::{Span, Time};
 
@@ -254,15 +257,20 @@ impl Book {
             (Op::Leave { lease }, Reply::Done) => {
                 self.asked.remove(lease);
                 if let Some(held) = self.give_back(*lease) {
-                    self.target(held.target).breaker.unused(now, *lease);
-                    if let Some(source) = &mut self.sources[held.source] {
-                        source.requests.add(now, source.rpm, -1.0);
-                        source.tokens.add(now, source.tpm, -f64::from(held.tokens));
-                    }
+                    self.returned(now, *lease, &held);
                 }
                 Ok(())
             }
             (op, reply) => Err(("S4", format!("{op:?} was answered by {reply:?}"))),
+        }
+    }
+
+    /// A place was given back as if it had not been taken.
+    fn returned(&mut self, now: Time, lease: LeaseId, held: &Held) {
+        self.target(held.target).breaker.unused(now, lease);
+        if let Some(source) = &mut self.sources[held.source] {
+            source.requests.add(now, source.rpm, -1.0);
+            source.tokens.add(now, source.tpm, -f64::from(held.tokens));
         }
     }
 
@@ -475,17 +483,6 @@ impl Book {
             target.pace = Some((limit + 1.0 / limit).min(ceiling));
         }
         self.give_back(settle.lease);
-        let Some(source) = &mut self.sources[held.source] else { return };
-        if let Some(used) = settle.tokens {
-            source.tokens.add(now, source.tpm, f64::from(used) - f64::from(held.tokens));
-        }
-        if let Some(rest) = settle.rest {
-            let until = match rest.scope {
-                RestScope::Account => &mut self.accounts[source.account.0 as usize],
-                RestScope::Source => &mut source.rest,
-            };
-            *until = (*until).max(now.after(rest.span));
-        }
         let says = match settle.outcome {
             Outcome::Success if settle.slow => Says::Bad,
             Outcome::Success => Says::Good,
@@ -494,11 +491,27 @@ impl Book {
             Outcome::SourceDead => Says::Dead,
             _ => Says::Nothing,
         };
+        self.teach(now, settle.lease, &held, says, settle.rest, settle.tokens);
+    }
+
+    /// What the gate takes from a result.
+    fn teach(&mut self, now: Time, lease: LeaseId, held: &Held, says: Says, rest: Option<Rest>, tokens: Option<u32>) {
+        let Some(source) = &mut self.sources[held.source] else { return };
+        if let Some(used) = tokens {
+            source.tokens.add(now, source.tpm, f64::from(used) - f64::from(held.tokens));
+        }
+        if let Some(rest) = rest {
+            let until = match rest.scope {
+                RestScope::Account => &mut self.accounts[source.account.0 as usize],
+                RestScope::Source => &mut source.rest,
+            };
+            *until = (*until).max(now.after(rest.span));
+        }
         let concurrency = source.max_concurrency;
         let settings = self.settings.breaker.clone();
         let target = self.target(held.target);
         let current = target.breaker.epoch == held.epoch;
-        target.breaker.hear(now, (settle.lease, held.epoch), says, concurrency, &settings);
+        target.breaker.hear(now, (lease, held.epoch), says, concurrency, &settings);
         if says == Says::Dead && current {
             for (at, other) in self.targets.iter_mut().enumerate() {
                 if let Some(other) =

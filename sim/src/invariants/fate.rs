@@ -52,7 +52,7 @@ pub(super) fn settled(call: &Call, now: Time, settle: &Settle) -> Result<(), Wro
         Fate::Breaks(breaks) => outcome == breaks,
         Fate::Silent => attempt.fault.is_some() && outcome == Outcome::Transient,
     };
-    if !fits && !(outcome == Outcome::Transient && timed_out) {
+    if !(fits || outcome == Outcome::Transient && timed_out) {
         return Err((
             "S11",
             format!("{outcome:?} was taught by {:?} ({:?}), nothing timed out", truth.trouble, truth.fate),

@@ -73,6 +73,8 @@ pub struct Checks {
     sample: Stream,
     finishes_for_nobody: bool,
     slow_store: bool,
+    /// Several gateways share a store: the book is the store's gate alone.
+    shared: bool,
 }
 
 impl Checks {
@@ -86,7 +88,8 @@ impl Checks {
             life: life::Life::new(scenario),
             sample: Stream::new(scenario.seed, Concern::Sample, 0, 0),
             finishes_for_nobody: scenario.finishes_for_nobody,
-            slow_store: !scenario.store_latency.is_zero(),
+            slow_store: !scenario.store_latency.is_zero() || scenario.sharing.is_some(),
+            shared: scenario.sharing.is_some(),
         }
     }
 
@@ -117,6 +120,13 @@ impl Checks {
                 }
             }
             Record::Action { call, action } => self.action(now, *call, action),
+            // What a gateway's own book says of a command, the store's says again.
+            Record::Applying { .. } | Record::Applied { .. } | Record::Granted { .. } if self.shared => {}
+            Record::Stored { op, reply, .. } => {
+                let judged = self.book.stored(now, op, reply);
+                self.hold(now, None, judged);
+            }
+            Record::Wiped => self.book.wipe(),
             Record::Applying { .. } => self.run_out(now),
             Record::Applied { call, op, reply } => {
                 let judged = self.book.apply(now, *call, op, reply);
@@ -170,7 +180,7 @@ impl Checks {
         if let Action::Send { attempt, .. } = action {
             let lease = known.attempt(*attempt).map(|attempt| attempt.lease);
             let holder = lease.and_then(|lease| self.book.holder(lease));
-            if judged.is_ok() && holder != Some(call) {
+            if judged.is_ok() && holder != Some(call) && !self.shared {
                 judged = Err(("S4", format!("attempt {attempt} is sent on a place that {holder:?} holds")));
             }
         }
@@ -201,7 +211,7 @@ impl Checks {
 
     /// Holds the pool's own view against the book, after every command.
     pub fn look(&mut self, now: Time, views: &[TargetView<'_>], _waiting: usize) {
-        let judged = self.book.compare(now, views);
+        let judged = if self.shared { self.book.compare_store(now, views) } else { self.book.compare(now, views) };
         self.hold(now, None, judged);
     }
 
@@ -216,6 +226,13 @@ impl Checks {
     /// A call wants to be woken at a time that is not ahead.
     pub fn spin(&mut self, now: Time, call: u32, wake: Time) {
         self.hold(now, Some(call), Err(("S9", format!("wants to be woken at {wake:?}, now is {now:?}"))));
+    }
+
+    /// Leases at a shared store whose end was lost on the way there have run out.
+    pub fn run_out_at_store(&mut self, later: Time) {
+        if self.shared {
+            self.book.run_out_at_store(later);
+        }
     }
 
     /// Nothing more can happen: nothing may be left over (L3).

@@ -192,6 +192,7 @@ pub fn scenario(seed: u64, tree: Value) -> Scenario {
         refuses_words: false,
         longest_hint: Span::from_secs(5),
         store_latency: Span::ZERO,
+        sharing: None,
         finishes_for_nobody: false,
         late_ppm: 0,
         lone: None,

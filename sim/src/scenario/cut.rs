@@ -24,7 +24,7 @@ pub struct Cut {
     pub no_heal: bool,
     /// The usual style of events, one chunk each.
     pub plain: bool,
-    /// The store answers at once.
+    /// There is no store: one gateway, whose pool answers at once.
     pub no_store: bool,
     /// No client leaves or dawdles.
     pub patient: bool,
@@ -60,6 +60,7 @@ impl Cut {
         }
         if self.no_store {
             scenario.store_latency = Span::ZERO;
+            scenario.sharing = None;
         }
         if self.patient {
             for (_, client) in &mut scenario.arrivals {

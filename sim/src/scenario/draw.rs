@@ -14,6 +14,7 @@ use crate::rng::{Concern, Stream};
 use crate::world::client::Client;
 use crate::world::episode::{Address, Episode, Scope, Shape};
 use crate::world::script::Chunking;
+use crate::world::shared::Sharing;
 use crate::world::site::{Account, Site};
 use crate::world::speech::{Ask, Style};
 use crate::world::trouble::{self, Trouble};
@@ -85,6 +86,7 @@ pub fn draw(seed: u64) -> Scenario {
         refuses_words: knobs.refuses_words,
         longest_hint: Span::from_secs(options.pick(&[1, 4, 20])),
         store_latency: Span::from_millis(if options.chance(150_000) { options.pick(&[1, 20, 300]) } else { 0 }),
+        sharing: None,
         finishes_for_nobody: options.chance(100_000),
         late_ppm: options.pick(&[0, 0, 300_000]),
         lone,
@@ -95,6 +97,10 @@ pub fn draw(seed: u64) -> Scenario {
             daily(&mut scenario, &troubles, &mut options);
             scenario.episodes = episodes(seed, &scenario.sites, &troubles, horizon);
         }
+    }
+    scenario.sharing = sharing(seed, horizon).filter(|_| lone.is_none());
+    if scenario.sharing.is_some() {
+        scenario.store_latency = Span::ZERO;
     }
     let habits = Habits {
         leave_ppm: options.pick(&[0, 0, 50_000, 250_000]),
@@ -124,9 +130,33 @@ pub fn draw(seed: u64) -> Scenario {
         format!("{} sources of {} providers, {} names", scenario.sites.len(), providers.len(), offers.len()),
         format!("{count} calls {spacing} apart, {:?} chunks, store {}", scenario.chunking, scenario.store_latency),
         format!("troubles: {}", troubles.iter().map(|t| format!("{t:?}")).collect::<Vec<_>>().join(" ")),
-        format!("lone: {lone:?}, episodes: {}", scenario.episodes.len()),
+        format!("lone: {lone:?}, episodes: {}, sharing: {:?}", scenario.episodes.len(), scenario.sharing),
     ];
     scenario
+}
+
+/// Several gateways on one store, in some runs; the store mostly with troubles of its own.
+fn sharing(seed: u64, horizon: Time) -> Option<Sharing> {
+    let mut stream = Stream::new(seed, Concern::Store, 2, 0);
+    if !stream.chance(150_000) {
+        return None;
+    }
+    let mut times = |most: u64| -> Vec<Time> {
+        let count = stream.below(most + 1);
+        (0..count).map(|_| Time(stream.below(horizon.0))).collect()
+    };
+    let wipes = times(2);
+    let begins = times(3);
+    let mean = Span(horizon.0 / 20 + 500_000);
+    let outages = begins.into_iter().map(|from| (from, from.after(stream.exponential(mean)))).collect();
+    Some(Sharing {
+        gateways: stream.range(1, 4) as u32,
+        latency: Span(stream.pick(&[200, 1000, 5000, 40_000, 150_000])),
+        lost_ppm: stream.pick(&[0, 0, 2000, 20_000]),
+        outages,
+        wipes,
+        closed: stream.chance(300_000),
+    })
 }
 
 fn providers(seed: u64, lone: bool) -> Vec<Provider> {

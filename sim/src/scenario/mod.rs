@@ -11,6 +11,7 @@ use surefoot_core::time::{Span, Time};
 use crate::world::client::Client;
 use crate::world::episode::Episode;
 use crate::world::script::Chunking;
+use crate::world::shared::Sharing;
 use crate::world::site::{Account, Site};
 
 /// A run before it begins. The same scenario always gives the same run.
@@ -50,6 +51,8 @@ pub struct Scenario {
     pub longest_hint: Span,
     /// Latency of the store, one way; zero = the pool answers at once.
     pub store_latency: Span,
+    /// Several gateways on one store; `None` = one gateway by itself.
+    pub sharing: Option<Sharing>,
     /// Attempts run on for clients that left (`on_client_disconnect = "finish"`).
     pub finishes_for_nobody: bool,
     /// News of attempts that are over may come late, this share of times in millionths.

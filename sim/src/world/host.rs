@@ -18,6 +18,7 @@ use super::episode::Episode;
 use super::log::Log;
 use super::record::Record;
 use super::script::{Chunking, Step};
+use super::shared::Fleet;
 use super::site::{Account, Arrival, Site};
 use super::speech::Ask;
 use crate::rng::{Concern, Stream};
@@ -61,6 +62,8 @@ pub struct Shared {
     tickets: u64,
     /// Calls that have mail and are to be looked at.
     pub ready: Vec<(Time, u32)>,
+    /// Several gateways on one store, in place of the one pool.
+    pub fleet: Option<Fleet>,
     store: Stream,
     last_due: Time,
 }
@@ -87,6 +90,7 @@ impl Shared {
             asking: BTreeMap::new(),
             tickets: 0,
             ready: Vec::new(),
+            fleet: None,
             store: Stream::new(seed, Concern::Store, 0, 0),
             last_due: Time::ZERO,
         }
@@ -144,6 +148,30 @@ impl Shared {
         reply
     }
 
+    /// A command of a call at its gateway, one of several; the replies that it brought go to whom they are for.
+    fn apply_at_fleet(&mut self, call: u32, op: &Op) -> Option<Reply> {
+        let now = self.now;
+        let reply = self.fleet.as_mut()?.apply(now, call, op, &mut self.log);
+        self.hand_out_mail();
+        reply
+    }
+
+    /// Lets happen what is due between several gateways and their store.
+    pub fn run_fleet(&mut self) {
+        if let Some(fleet) = &mut self.fleet {
+            fleet.run(self.now, &mut self.log);
+            self.hand_out_mail();
+        }
+    }
+
+    fn hand_out_mail(&mut self) {
+        let mail = self.fleet.as_mut().map(Fleet::take_mail).unwrap_or_default();
+        for (call, lease, reply) in mail {
+            self.mail.entry(call).or_default().push_back((self.now, lease, reply));
+            self.ready.push((self.now, call));
+        }
+    }
+
     /// Executes what has reached a slow store by now. Replies take as long again.
     pub fn serve_store(&mut self) {
         while self.to_store.front().is_some_and(|(due, ..)| *due <= self.now) {
@@ -187,6 +215,8 @@ pub struct SimHost {
     live: Option<(AttemptNo, VecDeque<(Time, Step)>)>,
     /// News that comes too late.
     stale: VecDeque<(AttemptNo, Step)>,
+    /// The lease that waits for a reply or stands in line, where several gateways share a store.
+    queued: Option<LeaseId>,
     /// When the call wants to be ticked.
     pub sleeps_until: Time,
 }
@@ -207,6 +237,7 @@ impl SimHost {
             phase: Phase::Asking,
             live: None,
             stale: VecDeque::new(),
+            queued: None,
             sleeps_until: Time::NEVER,
         }
     }
@@ -237,6 +268,18 @@ impl Host for SimHost {
 
     fn apply(&mut self, op: &Op) -> Option<Reply> {
         let mut shared = self.shared.borrow_mut();
+        if shared.fleet.is_some() {
+            let reply = shared.apply_at_fleet(self.call, op);
+            match op {
+                Op::Reserve(reserve) => {
+                    let queued = reply.is_none() || reserve.queue && matches!(reply, Some(Reply::Refused { .. }));
+                    self.queued = queued.then_some(reserve.lease);
+                }
+                Op::Leave { lease } if self.queued == Some(*lease) => self.queued = None,
+                Op::Settle(_) | Op::Leave { .. } | Op::Renew { .. } => {}
+            }
+            return reply;
+        }
         if shared.store_latency.is_zero() {
             return Some(shared.apply(self.call, op));
         }
@@ -279,8 +322,11 @@ impl Host for SimHost {
             shared.forget(exchange);
             let mut late = Stream::new(shared.seed, Concern::Late, exchange, 0);
             if late.chance(shared.late_ppm) {
-                let some = steps.into_iter().take(1 + late.below(3) as usize);
-                self.stale.extend(some.map(|(_, step)| (attempt, step)));
+                // What was next, or how it ends: either may be on its way already.
+                let next = late.chance(700_000);
+                let most = 1 + late.below(3) as usize;
+                let from = if next { 0 } else { steps.len().saturating_sub(1) };
+                self.stale.extend(steps.into_iter().skip(from).take(most).map(|(_, step)| (attempt, step)));
             }
         }
     }
@@ -290,10 +336,18 @@ impl Host for SimHost {
     fn poll_input(&mut self, _: &mut Context<'_>) -> Poll<Input> {
         let mut shared = self.shared.borrow_mut();
         let now = shared.now;
-        if let Some(mail) = shared.mail.get_mut(&self.call)
+        let by_name = shared.fleet.is_some();
+        while let Some(mail) = shared.mail.get_mut(&self.call)
             && mail.front().is_some_and(|(due, ..)| *due <= now)
             && let Some((_, lease, reply)) = mail.pop_front()
         {
+            // Like the adapters' places: what is for another lease is stale.
+            if by_name && self.queued != Some(lease) && !matches!(reply, Reply::Settled { .. }) {
+                continue;
+            }
+            if matches!(reply, Reply::Granted { .. }) {
+                self.queued = None;
+            }
             return Poll::Ready(Input::Reply { lease, reply });
         }
         if let Some((attempt, step)) = self.stale.pop_front() {

@@ -6,6 +6,7 @@ pub mod host;
 pub mod log;
 pub mod record;
 pub mod script;
+pub mod shared;
 pub mod site;
 pub mod speech;
 pub mod tape;
@@ -33,6 +34,7 @@ use self::client::Client;
 use self::host::{Shared, SimHost};
 use self::log::{Coverage, Keep, Log, Watch};
 use self::record::Record;
+use self::shared::Fleet;
 use crate::invariants::{Checks, Violation};
 use crate::rng::{Concern, Stream};
 use crate::scenario::Scenario;
@@ -92,6 +94,7 @@ enum Happening {
     Wake(u32, u32),
     Mail(u32),
     Store,
+    Fleet,
     Reload(u32),
     Heal,
     Judge,
@@ -118,6 +121,7 @@ pub struct World {
     begun: u32,
     next_client: usize,
     store_watched: Time,
+    fleet_watched: Time,
     tally: Tally,
 }
 
@@ -139,9 +143,9 @@ fn gateway(tree: &serde_json::Value, now: Time, pool: Option<&mut Pool>) -> (Gat
 impl World {
     /// A world at its beginning. Without `judged` nothing is checked.
     pub fn new(scenario: Arc<Scenario>, keep: Keep, judged: bool) -> World {
-        let (gateway, pool) = gateway(&scenario.tree, Time::ZERO, None);
+        let (built, pool) = gateway(&scenario.tree, Time::ZERO, None);
         let checks = judged.then(|| Checks::new(&scenario));
-        let pool = pool.unwrap_or_else(|| Pool::new(pool_settings(gateway.config())));
+        let pool = pool.unwrap_or_else(|| Pool::new(pool_settings(built.config())));
         let mut shared = Shared::new(scenario.seed, pool, Log::new(keep, checks));
         shared.sites.clone_from(&scenario.sites);
         shared.places = scenario.sites.iter().enumerate().map(|(at, site)| (site.name.clone(), at)).collect();
@@ -152,15 +156,21 @@ impl World {
         shared.longest_hint = scenario.longest_hint;
         shared.store_latency = scenario.store_latency;
         shared.late_ppm = scenario.late_ppm;
+        shared.fleet = scenario.sharing.as_ref().map(|sharing| {
+            let mut fleet = Fleet::new(scenario.seed, sharing, &pool_settings(built.config()));
+            fleet.pools().for_each(|pool| drop(gateway(&scenario.tree, Time::ZERO, Some(pool))));
+            fleet
+        });
         let mut world = World {
             shared: Rc::new(RefCell::new(shared)),
-            gateway,
+            gateway: built,
             calls: BTreeMap::new(),
             queue: BinaryHeap::new(),
             sequence: 0,
             begun: 0,
             next_client: 0,
             store_watched: Time::NEVER,
+            fleet_watched: Time::NEVER,
             tally: Tally::default(),
             scenario: scenario.clone(),
         };
@@ -243,6 +253,10 @@ impl World {
                 self.store_watched = Time::NEVER;
                 self.shared.borrow_mut().serve_store();
             }
+            Happening::Fleet => {
+                self.fleet_watched = Time::NEVER;
+                self.shared.borrow_mut().run_fleet();
+            }
             Happening::Reload(index) => self.reload(index as usize),
             Happening::Heal => self.heal(),
             Happening::Judge => self.note(&Record::Judged),
@@ -257,10 +271,11 @@ impl World {
 
     /// Grants and replies wake those that they are for.
     fn watch_mail(&mut self) {
-        let (ready, store) = {
+        let (ready, store, fleet) = {
             let mut shared = self.shared.borrow_mut();
             let store = shared.to_store.front().map_or(Time::NEVER, |(due, ..)| *due);
-            (std::mem::take(&mut shared.ready), store)
+            let fleet = shared.fleet.as_ref().map_or(Time::NEVER, Fleet::next);
+            (std::mem::take(&mut shared.ready), store, fleet)
         };
         for (due, call) in ready {
             self.at(due, Happening::Mail(call));
@@ -268,6 +283,10 @@ impl World {
         if store < self.store_watched {
             self.store_watched = store;
             self.at(store, Happening::Store);
+        }
+        if fleet < self.fleet_watched {
+            self.fleet_watched = fleet;
+            self.at(fleet, Happening::Fleet);
         }
     }
 
@@ -386,6 +405,9 @@ impl World {
 
     fn over(&mut self, call: u32, end: &End) {
         self.note(&Record::Over { call, end });
+        if let Some(fleet) = &mut self.shared.borrow_mut().fleet {
+            fleet.forget(call);
+        }
         let Some(slot) = self.calls.remove(&call) else { return };
         let kind = match end {
             End::Complete => 0,
@@ -417,8 +439,15 @@ impl World {
     fn reload(&mut self, index: usize) {
         let scenario = self.scenario.clone();
         let now = self.shared.borrow().now;
-        let (new, _) = gateway(&scenario.reloads[index].1, now, Some(&mut self.shared.borrow_mut().pool));
-        self.gateway = new;
+        let tree = &scenario.reloads[index].1;
+        {
+            let mut guard = self.shared.borrow_mut();
+            let (new, _) = gateway(tree, now, Some(&mut guard.pool));
+            self.gateway = new;
+            for pool in guard.fleet.iter_mut().flat_map(Fleet::pools) {
+                gateway(tree, now, Some(pool));
+            }
+        }
         self.tell_configuration();
     }
 
@@ -426,7 +455,10 @@ impl World {
         let settings = pool_settings(self.gateway.config());
         let mut guard = self.shared.borrow_mut();
         let shared = &mut *guard;
-        let views: Vec<TargetView<'_>> = shared.pool.views(shared.now).collect();
+        let views: Vec<TargetView<'_>> = match &shared.fleet {
+            Some(fleet) => fleet.store_views(shared.now),
+            None => shared.pool.views(shared.now).collect(),
+        };
         shared.log.record(shared.now, &Record::Reloaded { settings: &settings, views: &views });
     }
 
@@ -442,17 +474,27 @@ impl World {
         shared.episodes.clear();
         shared.sites.iter_mut().for_each(site::Site::heal);
         shared.accounts.iter_mut().for_each(|account| account.limit = 0);
+        if let Some(fleet) = &mut shared.fleet {
+            fleet.heal();
+        }
     }
 
     fn close(self, sane: bool) -> Report {
         let mut guard = self.shared.borrow_mut();
         let shared = &mut *guard;
         let now = shared.now;
-        let views: Vec<TargetView<'_>> = shared.pool.views(now).collect();
         let open: usize = shared.sites.iter().map(site::Site::open).sum();
-        let waiting = shared.pool.waiting();
+        // Leases whose end was lost on its way to the store run out there.
+        let later = if shared.fleet.is_some() { now.after(Span::from_secs(3600)) } else { now };
+        let (counted, in_line) = shared.fleet.as_mut().map_or((0, 0), |fleet| fleet.left_over(later));
+        let views: Vec<TargetView<'_>> = match &shared.fleet {
+            Some(fleet) => fleet.store_views(later),
+            None => shared.pool.views(now).collect(),
+        };
+        let waiting = shared.pool.waiting() + in_line + counted as usize;
         if let Some(checks) = shared.log.checks_mut() {
             if sane {
+                checks.run_out_at_store(later);
                 checks.idle(now, &views, waiting, open, self.calls.keys().next().copied());
             } else {
                 checks.endless(now, MAX_RECORDS);

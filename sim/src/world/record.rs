@@ -6,7 +6,7 @@ use surefoot_core::call::Phase;
 use surefoot_core::event::{Action, CancelCause, End, Input, What};
 use surefoot_core::id::{AttemptNo, Choice, LeaseId};
 use surefoot_core::policy::Plan;
-use surefoot_core::pool::{Op, Reply, Settings, TargetView};
+use surefoot_core::pool::{GateOp, GateReply, Op, Reply, Settings, TargetView};
 use surefoot_core::time::Time;
 
 use super::client::Client;
@@ -71,6 +71,17 @@ pub enum Record<'a> {
         /// The grant.
         reply: &'a Reply,
     },
+    /// A store that several gateways share carried a command out.
+    Stored {
+        /// Whose.
+        gateway: u32,
+        /// It.
+        op: &'a GateOp,
+        /// The answer.
+        reply: &'a GateReply,
+    },
+    /// The store forgot everything.
+    Wiped,
     /// An upstream was asked.
     Sent {
         /// By which call.
@@ -160,6 +171,11 @@ impl Record<'_> {
             }
             Record::Reloaded { views, .. } => digest.word(12 << 56 | views.len() as u64),
             Record::Healed => digest.word(13 << 56),
+            Record::Stored { gateway, op, reply } => {
+                digest.word(15 << 56 | u64::from(*gateway));
+                digest_gate(op, reply, digest);
+            }
+            Record::Wiped => digest.word(16 << 56),
             Record::Judged => digest.word(14 << 56),
         }
     }
@@ -204,6 +220,8 @@ impl Record<'_> {
             Record::Over { call, end } => write!(line, "call {call} is over: {end:?}"),
             Record::Reloaded { views, .. } => write!(line, "a configuration with {} targets is in force", views.len()),
             Record::Healed => write!(line, "everything is well again"),
+            Record::Stored { gateway, op, reply } => write!(line, "store <- gateway {gateway}: {op:?} -> {reply:?}"),
+            Record::Wiped => write!(line, "the store forgets everything"),
             Record::Judged => write!(line, "from here on every call must end well"),
         };
         line
@@ -308,6 +326,32 @@ fn digest_op(op: &Op, digest: &mut Digest) {
     }
 }
 
+fn digest_gate(op: &GateOp, reply: &GateReply, digest: &mut Digest) {
+    match op {
+        GateOp::Admit(admit) => {
+            digest.word(1 << 48 ^ admit.lease.0);
+            for candidate in &admit.candidates {
+                digest.word(u64::from(candidate.target.0) << 32 | u64::from(candidate.paced) << 1);
+            }
+        }
+        GateOp::Settle { lease, evidence, .. } => {
+            digest.word(2 << 48 ^ lease.0);
+            digest.word(*evidence as u64);
+        }
+        GateOp::Renew { lease } => digest.word(3 << 48 ^ lease.0),
+        GateOp::Release { lease } => digest.word(4 << 48 ^ lease.0),
+    }
+    match reply {
+        GateReply::Admitted { index, probe, .. } => digest.word(1 << 48 | u64::from(*index) << 1 | u64::from(*probe)),
+        GateReply::Denied { why, after, .. } => {
+            digest.word(2 << 48 | *why as u64);
+            digest.word(after.map_or(0, |at| at.0));
+        }
+        GateReply::Settled { change } => digest.word(3 << 48 | u64::from(change.is_some())),
+        GateReply::Done => digest.word(4 << 48),
+    }
+}
+
 fn digest_reply(reply: &Reply, digest: &mut Digest) {
     match reply {
         Reply::Granted { choice, probe, change } => {
@@ -319,7 +363,8 @@ fn digest_reply(reply: &Reply, digest: &mut Digest) {
             digest.word(soonest.map_or(0, |at| at.0));
         }
         Reply::Settled { change } => {
-            digest.word(3 << 48 | change.map_or(0, |change| u64::from(change.target.0) << 8 | change.to as u64 + 1));
+            let change = change.map_or(0, |change| (u64::from(change.target.0) << 8) | (change.to as u64 + 1));
+            digest.word(3 << 48 | change);
         }
         Reply::Done => digest.word(4 << 48),
     }
