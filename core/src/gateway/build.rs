@@ -77,6 +77,7 @@ pub fn pool_settings(config: &Config) -> Settings {
             max_cooldown,
             probe_ttl,
             count_rate_limited,
+            suppress: true,
         },
         health: HealthSettings { alpha_ppm, floor_ppm, credible_ppm },
         pace: PaceSettings { initial, cut_ppm, min, ceiling: config.server.max_concurrency },

@@ -162,7 +162,10 @@ impl Rules<'_> {
             return (false, active(Mutant::SuppressAlways));
         }
         let bad = u64::from(failures) * 1_000_000 >= u64::from(self.settings.fail_rate_ppm) * u64::from(samples);
-        if active(Mutant::SuppressNever) { (bad, false) } else { (bad, !bad || active(Mutant::SuppressAlways)) }
+        if active(Mutant::SuppressNever) || !self.settings.suppress {
+            return (bad, false);
+        }
+        (bad, !bad || active(Mutant::SuppressAlways))
     }
 }
 
@@ -501,6 +504,21 @@ mod tests {
         let window = fed("ssf").window.at(Time(123_456), Span(7));
         assert_eq!(window.counts(), (3, 1));
         assert_eq!(window.at(Time(123_466), Span(7)).counts(), (0, 0));
+    }
+
+    /// G4, and the breaker that was without it (G19).
+    #[test]
+    fn a_streak_opens_a_healthy_target_only_where_the_rate_does_not_suppress_it() {
+        let ends = [true, false].map(|suppress| {
+            let settings = BreakerSettings { suppress, ..settings() };
+            let mut breaker = fed("ssssssss");
+            for now in 10..13 {
+                let lease = (HOLDER, breaker.epoch);
+                breaker.record(Time(now), TARGET, lease, Evidence::Failure, rules(&settings));
+            }
+            (breaker.state, breaker.reopen_streak)
+        });
+        assert_eq!(ends, [(BreakerState::Closed, 0), (BreakerState::Open, 0)]);
     }
 
     #[test]

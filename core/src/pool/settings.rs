@@ -45,6 +45,9 @@ pub struct BreakerSettings {
     pub probe_ttl: Span,
     /// A 429 counts as a failure (the other table of G3).
     pub count_rate_limited: bool,
+    /// Healthy evidence suppresses the consecutive channel (G4). No configuration turns it off: `false` is for simulating
+    /// the breaker that the rule was found wanting in (G19).
+    pub suppress: bool,
 }
 
 impl Default for BreakerSettings {
@@ -58,6 +61,7 @@ impl Default for BreakerSettings {
             max_cooldown: Span::from_secs(300),
             probe_ttl: Span::from_secs(60),
             count_rate_limited: false,
+            suppress: true,
         }
     }
 }

@@ -167,6 +167,7 @@ fn config() -> impl Strategy<Value = Config> {
             max_cooldown,
             probe_ttl,
             count_rate_limited: false,
+            suppress: true,
         };
         Config { breaker, limits }
     })

@@ -9,6 +9,8 @@ pub mod script;
 pub mod shared;
 pub mod site;
 pub mod speech;
+pub mod tape;
+pub mod told;
 pub mod trouble;
 
 use std::cell::RefCell;
@@ -191,6 +193,14 @@ impl World {
     /// Tells every event to `watcher`, too.
     pub fn watch(&mut self, watcher: Box<dyn Watch>) {
         self.shared.borrow_mut().log.watch(watcher);
+    }
+
+    /// Lets the breakers forget that healthy evidence suppresses the consecutive channel (G4), until a reload: no
+    /// configuration says so. The judges know the rule, a world without it is not to be judged.
+    pub fn without_suppression(&mut self) {
+        let mut settings = pool_settings(self.gateway.config());
+        settings.breaker.suppress = false;
+        self.shared.borrow_mut().pool.configure(settings);
     }
 
     /// Runs to the end, or to the first thing that is wrong.

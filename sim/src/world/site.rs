@@ -11,6 +11,7 @@ use surefoot_core::wire::Format;
 use super::episode::{Address, Episode};
 use super::script::{EPOCH_MS, Fate, Script, Step, Truth};
 use super::speech::{Ask, Part, Style};
+use super::told::Told;
 use super::trouble::{Telling, Trouble, outcome_of};
 use crate::rng::Stream;
 
@@ -33,14 +34,29 @@ pub struct Site {
     pub pieces: (u64, u64),
     /// Requests at once; one more is turned away with this status. 0 = any number.
     pub gate: (u32, u16),
+    /// What it does when its account has no room.
+    pub at_limit: AtLimit,
     /// Kills what takes longer, with this status; zero = nothing.
     pub watchdog: (Span, u16),
     /// Troubles of every day and their share in millionths.
     pub daily: Vec<(Trouble, u64)>,
+    /// What it answers before anything else, one request after the other; the last of these for ever. Empty: by chance.
+    pub told: VecDeque<Told>,
     /// It writes its events so.
     pub style: Style,
     /// Requests under way and when they end by themselves.
     open: Vec<(u64, Time)>,
+}
+
+/// What a source does with a request for which its account has no room.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum AtLimit {
+    /// 429, and in most cases a word on when to come back, in one of many spellings.
+    Refuses,
+    /// 429 without such a word; this share in millionths it takes on instead, to break it off with an overload error.
+    RefusesBarely(u64),
+    /// It does not ask, and only this share of its requests in millionths is charged to the account.
+    Ignores(u64),
 }
 
 /// A quota that keys share: `limit` requests in each `window`.
@@ -106,8 +122,10 @@ impl Site {
             gap: Span::from_millis(20),
             pieces: (2, 8),
             gate: (0, 429),
+            at_limit: AtLimit::Refuses,
             watchdog: (Span::ZERO, 504),
             daily: Vec::new(),
+            told: VecDeque::new(),
             style: Style::PLAIN,
             open: Vec::new(),
         }
@@ -153,6 +171,12 @@ impl Site {
             now_ms: now.0 / 1000,
             stream,
         };
+        if let Some(told) = self.told.front().copied() {
+            if self.told.len() > 1 {
+                self.told.pop_front();
+            }
+            return told.script(telling);
+        }
         let quick = Span(self.head.0.0.min(20_000));
         let struck = episodes.iter().find_map(|episode| episode.strike(now, self.address, telling.stream));
         if let Some(trouble) = struck {
@@ -162,10 +186,21 @@ impl Site {
             telling.opens_after = quick;
             return telling.compose(if self.gate.1 == 429 { Trouble::Limited } else { Trouble::Status(self.gate.1) });
         }
-        if let Err(rest) = account.take(now) {
-            telling.opens_after = quick;
-            telling.longest_hint = Span(rest.0.clamp(2000, telling.longest_hint.0.max(2000)));
-            return telling.compose(Trouble::Limited);
+        let uncharged = matches!(self.at_limit, AtLimit::Ignores(share) if !telling.stream.chance(share));
+        if !uncharged && let Err(rest) = account.take(now) {
+            match self.at_limit {
+                AtLimit::Ignores(_) => {}
+                AtLimit::RefusesBarely(share) if telling.stream.chance(share) => return telling.overloaded_stream(),
+                AtLimit::RefusesBarely(_) => {
+                    telling.opens_after = quick;
+                    return telling.bare_pushback();
+                }
+                AtLimit::Refuses => {
+                    telling.opens_after = quick;
+                    telling.longest_hint = Span(rest.0.clamp(2000, telling.longest_hint.0.max(2000)));
+                    return telling.compose(Trouble::Limited);
+                }
+            }
         }
         let mut draw = telling.stream.below(1_000_000);
         for (trouble, share) in &self.daily {

@@ -234,7 +234,7 @@ impl Telling<'_> {
         Script { opening: Opening::Fault(fault), fate, ..self.blank(trouble) }
     }
 
-    fn error(
+    pub(super) fn error(
         &mut self,
         trouble: Trouble,
         status: u16,
@@ -318,6 +318,21 @@ impl Telling<'_> {
         let text = speech::error_text(self.ask.format, status, kind, code, "slow down");
         let mut script = self.error(trouble, status, headers, text.into_bytes());
         script.hint = hint;
+        script.overload = true;
+        script
+    }
+
+    /// A 429 that does not say when to come back.
+    pub fn bare_pushback(&mut self) -> Script {
+        let text = speech::error_text(self.ask.format, 429, "rate_limit_error", "rate_limit_exceeded", "slow down");
+        self.error(Trouble::Limited, 429, Vec::new(), text.into_bytes())
+    }
+
+    /// A stream that begins and is then broken off before any content, because there is no capacity for it.
+    pub fn overloaded_stream(&mut self) -> Script {
+        let (kind, code) = ("overloaded_error", "server_is_overloaded");
+        let error = speech::error_event(self.ask.format, &self.style, 503, kind, code, "no capacity");
+        let mut script = self.event_stream(Trouble::ErrorBeforeContent, vec![error], Fate::Fails(Outcome::Transient));
         script.overload = true;
         script
     }

@@ -333,7 +333,7 @@ proptest! {
                 fail_threshold: knobs[0], min_calls: knobs[1] % 4, fail_rate_ppm: knobs[2],
                 window: Span(u64::from(knobs[3]) << (knobs[3] % 33)), cooldown: Span(u64::from(knobs[4]) << (knobs[4] % 33)),
                 max_cooldown: Span(u64::from(knobs[5])), probe_ttl: Span(u64::from(knobs[6])),
-                count_rate_limited: knobs[7] % 2 == 0,
+                count_rate_limited: knobs[7] % 2 == 0, suppress: knobs[7] % 3 > 0,
             },
             health: HealthSettings { alpha_ppm: knobs[8], floor_ppm: knobs[9], credible_ppm: knobs[10] },
             pace: PaceSettings { initial: knobs[11], cut_ppm: knobs[12], min: knobs[13], ceiling: knobs[0] % 3 },

@@ -1,5 +1,7 @@
 //! `surefoot sim`: worlds in which the very machine that serves traffic is tried, without a socket or a wait.
 
+mod p6;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -33,6 +35,8 @@ pub struct SimArgs {
 enum Scenario {
     /// Many hostile worlds, each drawn from its seed, under every law; what fails is made small
     Chaos(Chaos),
+    /// Five sources of which one is well, under the policies that led to the defaults, or under one's own
+    P6(p6::P6Arguments),
     #[command(external_subcommand)]
     File(Vec<OsString>),
 }
@@ -101,6 +105,7 @@ pub fn run(arguments: SimArgs) -> u8 {
     let out = &mut io::stdout().lock();
     let ran = match arguments.scenario {
         Scenario::Chaos(chaos) => run_one_or_many(chaos, out),
+        Scenario::P6(arguments) => return p6::run(arguments, out),
         Scenario::File(words) => match FileArgs::try_parse_from(std::iter::once("surefoot sim".into()).chain(words)) {
             Ok(arguments) => return run_file(&arguments, out),
             Err(error) => {
@@ -170,7 +175,7 @@ mod tests {
         let parsed = Command::try_parse_from(words).map_err(|error| error.to_string())?;
         match parsed.sim.scenario {
             Scenario::Chaos(chaos) => Ok(chaos),
-            Scenario::File(words) => Err(format!("{words:?}")),
+            other => Err(format!("{other:?}")),
         }
     }
 
