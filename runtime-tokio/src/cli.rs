@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
 
+use crate::commands::{explain, replay};
 use crate::{demo, logging, mock, serve};
 
 /// Keeps LLM traffic on its feet.
@@ -25,6 +26,10 @@ enum Command {
     Mock(mock::MockArgs),
     /// Shows a gateway among providers that misbehave: no keys, no configuration
     Demo(demo::DemoArgs),
+    /// Replays recorded calls: to the same decisions, or under another policy
+    Replay(replay::ReplayArgs),
+    /// Tells one recorded call's life, with the reason for every decision
+    Explain(explain::ExplainArgs),
 }
 
 /// Runs the command that the process was started with.
@@ -38,6 +43,8 @@ pub fn run() -> ExitCode {
         Command::Check(argument) => argument.check().map_or_else(|code| code, |_| GOOD),
         Command::Mock(arguments) => run_mock(arguments),
         Command::Demo(arguments) => run_demo(arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
     };
     ExitCode::from(code)
 }

@@ -2,6 +2,7 @@
 //! connections to providers and the timers. What other adapters need as well comes from `surefoot-runtime`.
 
 pub mod cli;
+pub mod commands;
 pub mod demo;
 pub mod mock;
 pub mod reactor;

@@ -10,6 +10,7 @@ pub mod digest;
 pub mod invariants;
 #[cfg(feature = "mutants")]
 pub mod mutants;
+pub mod replay;
 pub mod rng;
 pub mod scenario;
 pub mod shrink;

@@ -243,8 +243,13 @@ impl Call {
     /// Sets who judges the texts of the call.
     #[must_use]
     pub fn with_judge(mut self, judge: Judge) -> Call {
-        self.judge = judge;
+        self.set_judge(judge);
         self
+    }
+
+    /// Sets who judges the texts of the call from now on.
+    pub fn set_judge(&mut self, judge: Judge) {
+        self.judge = judge;
     }
 
     /// The call's name.
