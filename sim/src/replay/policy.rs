@@ -127,13 +127,13 @@ impl Live {
         for (section, places) in [("default_policy", "policy"), ("retry", "retry"), ("window", "window")] {
             let said: Vec<String> = keys(file.get(section));
             for model in tree["models"].as_array_mut().into_iter().flatten() {
-                forget(&mut model[places], &said);
+                forget(model.get_mut(places), &said);
             }
         }
         let said = keys(file.get("timeouts"));
         for part in ["providers", "models"] {
             for table in tree[part].as_array_mut().into_iter().flatten() {
-                forget(&mut table["timeouts"], &said);
+                forget(table.get_mut("timeouts"), &said);
             }
         }
         let mut file = file.clone();
@@ -413,8 +413,8 @@ fn keys(table: Option<&Value>) -> Vec<String> {
     table.and_then(Value::as_object).map(|table| table.keys().cloned().collect()).unwrap_or_default()
 }
 
-fn forget(table: &mut Value, said: &[String]) {
-    if let Some(table) = table.as_object_mut() {
+fn forget(table: Option<&mut Value>, said: &[String]) {
+    if let Some(table) = table.and_then(Value::as_object_mut) {
         table.retain(|key, _| !said.contains(key));
     }
 }

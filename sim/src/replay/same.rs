@@ -41,11 +41,13 @@ pub fn same(path: &Path, threads: usize) -> Result<Same, ReadError> {
 }
 
 impl Same {
-    /// 0 = everything could be read and did the same, 1 = something did not, 2 = something could not be read.
+    /// 0 = everything could be read and did the same, 1 = something did not, 2 = something could not be read, or nothing was
+    /// there.
     pub fn exit_code(&self) -> u8 {
         match (self.differences.is_empty(), self.problems.is_empty()) {
             (false, _) => 1,
             (true, false) => 2,
+            (true, true) if self.calls == 0 => 2,
             (true, true) => 0,
         }
     }
@@ -55,25 +57,42 @@ impl fmt::Display for Same {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Same { calls, unfinished, differences, problems, useless, lines } = self;
         let identical = calls - differences.len();
-        writeln!(f, "{calls} calls in {lines} lines: {identical} did the same again, {} did not", differences.len())?;
+        writeln!(
+            f,
+            "{} in {}: {identical} did the same again, {} did not",
+            counted(*calls, "call"),
+            counted(*lines, "line"),
+            differences.len()
+        )?;
         if *unfinished > 0 {
-            writeln!(f, "{unfinished} calls have no end in the file; they did the same as far as it goes")?;
+            writeln!(
+                f,
+                "{} of them without an end in the file: replayed as far as they go",
+                counted(*unfinished, "call")
+            )?;
+        }
+        if *calls == 0 && problems.is_empty() {
+            writeln!(f, "there is nothing to replay; a gateway writes a call's lines once it came")?;
         }
         for difference in differences.iter().take(SHOWN) {
             writeln!(f, "{difference}")?;
         }
         if differences.len() > SHOWN {
-            writeln!(f, "… and {} calls more", differences.len() - SHOWN)?;
+            writeln!(f, "… and {} more", counted(differences.len() - SHOWN, "call"))?;
         }
         for problem in problems.iter().take(SHOWN) {
             writeln!(f, "{problem}")?;
         }
         if problems.len() > SHOWN {
-            writeln!(f, "… and {} calls or lines more with something wrong", problems.len() - SHOWN)?;
+            writeln!(f, "… and {} more with something wrong", counted(problems.len() - SHOWN, "line"))?;
         }
         if *useless > 0 {
-            writeln!(f, "{useless} further lines are of no use without those")?;
+            writeln!(f, "{} of the same calls: of no use without those", counted(*useless, "more line"))?;
         }
         Ok(())
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

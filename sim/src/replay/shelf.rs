@@ -6,8 +6,8 @@
 //! 2. where its call was refused anywhere for what it asks (400, 413, 415, 422), that refusal: it would be refused here too;
 //! 3. of what other calls met there within [`NEAR`], the nearest that no call will claim as its own;
 //! 4. one of those within [`NEAR`] again, drawn by the seed;
-//! 5. one of the [`FEW`] nearest in time, drawn by the seed; of another model of the source where this one was never asked,
-//!    of any other source where the source never was.
+//! 5. one of the [`FEW`] nearest in time, drawn by the seed; of another model of the source where this one was never asked;
+//!    where the source never was, one of everything that the others did.
 //!
 //! 4 and 5 are told apart in the report: the former was seen, though not so often; the latter is a model.
 
@@ -307,17 +307,21 @@ impl Shelf {
         if !near.is_empty() {
             return self.taken(Some(chance.pick(&near)), Basis::Reused);
         }
-        let others = [
-            self.around(key, now, false),
-            self.around_any(now, |other| other.0 == key.0 && (other.2, other.3) == (key.2, key.3)),
-            self.around_any(now, |other| (other.2, other.3) == (key.2, key.3)),
-        ];
-        let drawn = others.iter().find(|others| !others.is_empty()).map(|others| chance.pick(others));
+        let alike = |other: &Key| (other.2, other.3) == (key.2, key.3);
+        let mut others = self.around(key, now, false);
+        if others.is_empty() {
+            others = self.around_any(now, |other| other.0 == key.0 && alike(other));
+        }
+        if others.is_empty() {
+            others = self.all(alike);
+        }
+        let drawn = if others.is_empty() { None } else { Some(chance.pick(&others)) };
         self.taken(drawn, Basis::Modelled)
     }
 
     fn taken(&mut self, record: Option<usize>, basis: Basis) -> Given {
-        if let Some(place) = record {
+        // What is seen once more stays its own call's, and free for whoever comes nearest.
+        if let Some(place) = record.filter(|_| matches!(basis, Basis::Own | Basis::Lent)) {
             self.used[place] = true;
             if let Some(known) = self.records.get(place) {
                 let key = (known.source.clone(), known.model.clone(), known.format, known.stream);
@@ -349,6 +353,12 @@ impl Shelf {
         all.sort_by_key(|place| (self.records.get(*place).map(|record| distance(record.started, now)), *place));
         all.truncate(FEW);
         all
+    }
+
+    /// Everything that fits: of a source that was never tried, the trouble that another had about then says nothing.
+    fn all(&self, fits: impl Fn(&Key) -> bool) -> Vec<usize> {
+        let fitting = self.by_key.iter().filter(|(key, _)| fits(key)).flat_map(|(_, places)| places);
+        fitting.copied().filter(|place| self.records.get(*place).is_some_and(|record| !record.refused)).collect()
     }
 
     fn nearest(&self, places: &[usize], now: Time, near: bool) -> Vec<usize> {

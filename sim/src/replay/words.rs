@@ -96,7 +96,11 @@ impl Teller<'_> {
     fn tail(&mut self) {
         let facts = Book::of(self.call);
         let took = facts.ended.since(facts.arrived);
-        let _ = write!(self.out, "\n{} after {took}, {} attempts", end_words(facts.end.as_ref()), facts.attempts.len());
+        let attempts = match facts.attempts.len() {
+            1 => "one attempt".to_owned(),
+            count => format!("{count} attempts"),
+        };
+        let _ = write!(self.out, "\n{} after {took}, {attempts}", end_words(facts.end.as_ref()));
         if let Some(added) = facts.added() {
             let _ = write!(self.out, "; waiting and failed attempts added {added}");
         }
@@ -175,7 +179,7 @@ impl Teller<'_> {
         let candidate = place.and_then(|place| self.call.route.candidates.get(place));
         let name = candidate.map_or_else(|| "?".to_owned(), |it| format!("{} ({})", it.source_name, it.model));
         let why = match (from, to) {
-            (_, BreakerState::Open) => "too many failures: nothing goes there for a while",
+            (_, BreakerState::Open) => "nothing goes there for a while",
             (_, BreakerState::HalfOpen) => "its time is over: one probe may go there",
             (_, BreakerState::Closed) => "it answers again",
         };
@@ -284,8 +288,11 @@ impl Teller<'_> {
                 format!("attempt {number} on {source}: {what}{probe}")
             }
             What::AttemptEnded { outcome, status, reason: why, took } => {
-                let status = status.map(|status| format!(", status {status}")).unwrap_or_default();
-                format!("attempt {number} ended: {} ({}{status}), took {took}", outcome.as_str(), reason(*why))
+                let why = match (why, status) {
+                    (Reason::Status, Some(status)) => format!("its status: {status}"),
+                    (why, _) => reason(*why),
+                };
+                format!("attempt {number} ended: {} ({why}), took {took}", outcome.as_str())
             }
             What::RoutingTransferLimitReached => format!(
                 "a limit of the policy ends the attempts: {} transfers, {} for another attempt, {} attempts in all",
@@ -405,7 +412,29 @@ fn refusal(why: Refusal) -> &'static str {
 }
 
 fn reason(reason: Reason) -> String {
-    reason.as_str().replace('_', " ")
+    let words = match reason {
+        Reason::Good => "a whole good answer",
+        Reason::Status => "an error status",
+        Reason::BadStatus => "a status that is no answer",
+        Reason::ErrorObject => "an error in its answer",
+        Reason::SuccessRule => "a success rule matched",
+        Reason::EmptyCompletion => "an empty completion",
+        Reason::NoChoices => "an answer without choices",
+        Reason::EmptyBody => "no body that could be read",
+        Reason::EmptyStream => "a stream that ended before any content",
+        Reason::Drifted => "a field of the wrong type",
+        Reason::Malformed => "an event that cannot be read",
+        Reason::NotStructured => "not the JSON asked for",
+        Reason::FirstByteTimeout => "no first byte in time",
+        Reason::FirstContentTimeout => "no content in time",
+        Reason::IdleTimeout => "silence",
+        Reason::TotalTimeout => "too slow as a whole",
+        Reason::Deadline => "the call's deadline",
+        Reason::Cancelled => "cancelled",
+        Reason::Cut => "the stream ended too early",
+        Reason::Fault(fault) => return format!("a broken connection: {}", fault.as_str().replace('_', " ")),
+    };
+    words.to_owned()
 }
 
 fn times(count: u16) -> String {
