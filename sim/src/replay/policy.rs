@@ -224,8 +224,7 @@ impl Live {
     /// The virtual models. One that is asked for over several protocols has the targets of all of them.
     fn models(&self) -> Value {
         let mut models: BTreeMap<&str, (&Route, BTreeMap<u16, Vec<String>>)> = BTreeMap::new();
-        for (route, format) in self.routes().filter(|(route, format)| *format != Format::Raw && !is_real(route)) {
-            let _ = format;
+        for (route, _) in self.routes().filter(|(route, format)| *format != Format::Raw && !is_real(route)) {
             let (_, tiers) = models.entry(&route.model).or_insert_with(|| (route, BTreeMap::new()));
             for (candidate, entry) in route.candidates.iter().zip(&route.roster.entries) {
                 let target = format!("{}/{}", candidate.provider.name, candidate.model);
@@ -292,14 +291,7 @@ impl Other {
 
 /// Whether two sets of rules are the same.
 pub fn same_rules(one: &Rules, other: &Rules) -> bool {
-    let texts = |rules: &Rules| -> (Vec<String>, Vec<(Vec<u16>, Option<String>)>) {
-        let stop = rules.stop.iter();
-        (
-            rules.success.iter().map(|rule| rule.as_str().to_owned()).collect(),
-            stop.map(|rule| (rule.statuses.clone(), rule.pattern.as_ref().map(|it| it.as_str().to_owned()))).collect(),
-        )
-    };
-    texts(one) == texts(other)
+    rules_table(one) == rules_table(other)
 }
 
 /// Whether a route is that of `provider/model`, not of a name that the configuration made up.
