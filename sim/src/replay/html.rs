@@ -7,7 +7,7 @@ use surefoot_core::outcome::Outcome;
 
 use super::facts::{Basis, Facts};
 use super::figures::{Figures, Source};
-use super::lanes::{Kind, PATTERNS, Scale, lanes};
+use super::lanes::{Kind, PATTERNS, Scale, fit, lanes};
 use super::report::{Comparison, life, percent, rows, success, time};
 use super::whatif::Trace;
 use super::words::date;
@@ -43,6 +43,14 @@ pub fn page(name: &str, trace: &Trace, other: Option<(&str, &Comparison<'_>)>) -
         let _ =
             write!(out, " {} more have no end in the trace, or the gateway’s stop was it: left out.", trace.left_out);
     }
+    if let Some(first) = trace.problems.first() {
+        let _ = write!(
+            out,
+            " {} lines cannot be read, and their calls are left out: {}.",
+            trace.problems.len(),
+            escaped(&first.to_string())
+        );
+    }
     if trace.processes > 1 {
         let _ = write!(out, " {} processes wrote it.", trace.processes);
     }
@@ -60,9 +68,10 @@ pub fn page(name: &str, trace: &Trace, other: Option<(&str, &Comparison<'_>)>) -
         Some((_, compared)) => Scale::of(recorded().chain(compared.other.calls.iter())),
         None => Scale::of(recorded()),
     };
-    picture("Recorded", scale, recorded(), &mut out);
+    let bars = fit(figures.all.attempts.max(other.map_or(0, |(_, compared)| compared.after.all.attempts)));
+    picture("Recorded", scale, bars, recorded(), &mut out);
     if let Some((policy, compared)) = other {
-        picture(policy, scale, compared.other.calls.iter(), &mut out);
+        picture(policy, scale, bars, compared.other.calls.iter(), &mut out);
         changed(policy, compared, &mut out);
         models(policy, compared, &mut out);
     }
@@ -162,10 +171,10 @@ fn basis(policy: &str, compared: &Comparison<'_>, out: &mut String) {
         escaped(policy)
     );
     let names = [
-        (Basis::Own, "what the same call met", "served"),
-        (Basis::Lent, "what another call met, nobody else using it", "other"),
-        (Basis::Reused, "what a call met, once more", "limited"),
-        (Basis::Modelled, "modelled", "failed"),
+        (Basis::Own, "what the same call met", "own"),
+        (Basis::Lent, "what another call met, nobody else using it", "lent"),
+        (Basis::Reused, "what a call met, once more", "reused"),
+        (Basis::Modelled, "modelled", "modelled"),
     ];
     let share = |basis: Basis| bases.get(&basis).copied().unwrap_or_default() as f64 / all;
     out.push_str(
@@ -203,8 +212,8 @@ fn legend(out: &mut String) {
     out.push_str("</ul>\n");
 }
 
-fn picture<'a>(title: &str, scale: Scale, facts: impl Iterator<Item = &'a Facts>, out: &mut String) {
-    let (svg, left_out) = lanes(title, scale, facts);
+fn picture<'a>(title: &str, scale: Scale, bars: bool, facts: impl Iterator<Item = &'a Facts>, out: &mut String) {
+    let (svg, left_out) = lanes(title, scale, bars, facts);
     let _ = writeln!(
         out,
         "<h3>{}</h3>\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">{svg}</div>",

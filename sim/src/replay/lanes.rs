@@ -10,8 +10,8 @@ use surefoot_core::time::{Span, Time};
 use super::facts::{Attempt, Change, Facts};
 use super::html::escaped;
 
-/// Attempts up to which each is a bar of its own; beyond, columns count them.
-const BARS: usize = 1500;
+/// Attempts of a side up to which each is a bar of its own; beyond, columns count them.
+const BARS: u64 = 1500;
 /// Rows of a lane for attempts that go on at the same time.
 const ROWS: usize = 14;
 /// Columns of a lane.
@@ -79,6 +79,10 @@ pub(super) const PATTERNS: &str = concat!(
     "<pattern id=\"other\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><rect width=\"4\" height=\"4\" style=\"fill:var(--paper)\"/><circle cx=\"2\" cy=\"2\" r=\"1.2\" style=\"fill:var(--other)\"/></pattern>",
     "<pattern id=\"open\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" style=\"fill:var(--open);opacity:.25\"/><rect width=\"2\" height=\"6\" style=\"fill:var(--open)\"/></pattern>",
     "<pattern id=\"half\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\"><rect width=\"6\" height=\"6\" style=\"fill:var(--half);opacity:.25\"/><rect width=\"2\" height=\"6\" style=\"fill:var(--half)\"/></pattern>",
+    "<pattern id=\"own\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\"><rect width=\"4\" height=\"4\" style=\"fill:var(--link)\"/></pattern>",
+    "<pattern id=\"lent\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><rect width=\"5\" height=\"5\" style=\"fill:var(--link)\"/><rect width=\"1.5\" height=\"5\" style=\"fill:var(--paper)\"/></pattern>",
+    "<pattern id=\"reused\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><rect width=\"5\" height=\"5\" style=\"fill:var(--paper)\"/><rect width=\"2\" height=\"5\" style=\"fill:var(--link)\"/></pattern>",
+    "<pattern id=\"modelled\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\"><rect width=\"5\" height=\"5\" style=\"fill:var(--paper)\"/><circle cx=\"2.5\" cy=\"2.5\" r=\"1.4\" style=\"fill:var(--ink)\"/></pattern>",
     "</defs></svg>"
 );
 
@@ -117,8 +121,18 @@ impl Scale {
     }
 }
 
-/// The picture of one side, and what it leaves out.
-pub(super) fn lanes<'a>(title: &str, scale: Scale, facts: impl Iterator<Item = &'a Facts>) -> (String, Vec<String>) {
+/// Whether so many attempts can be a bar each.
+pub(super) fn fit(attempts: u64) -> bool {
+    attempts <= BARS
+}
+
+/// The picture of one side, with a bar for each attempt or with columns that count them; and what it leaves out.
+pub(super) fn lanes<'a>(
+    title: &str,
+    scale: Scale,
+    bars: bool,
+    facts: impl Iterator<Item = &'a Facts>,
+) -> (String, Vec<String>) {
     let mut lanes: BTreeMap<&str, Lane<'a>> = BTreeMap::new();
     let mut count = 0;
     let lane = |lanes: &mut BTreeMap<&'a str, Lane<'a>>, source: &'a str| {
@@ -139,10 +153,9 @@ pub(super) fn lanes<'a>(title: &str, scale: Scale, facts: impl Iterator<Item = &
     if lanes.len() > LANES {
         left_out.push(format!("{} sources have no lane here; the table has them all", lanes.len() - LANES));
     }
-    let bars = count <= BARS;
     if !bars {
         left_out.push(format!(
-            "{count} attempts are too many for a bar each: every column counts those that started in {}",
+            "{count} attempts; where either side has more than {BARS}, every column counts those that started in {}",
             Span(scale.took.0 / COLUMNS as u64)
         ));
     }

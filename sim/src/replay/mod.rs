@@ -19,4 +19,4 @@ mod words;
 pub use report::Comparison;
 pub use same::{Same, same};
 pub use scan::{ReadError, threads};
-pub use whatif::{Trace, WhatIf, WhatIfError, what_if};
+pub use whatif::{Trace, WhatIf, what_if};

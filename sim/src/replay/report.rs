@@ -79,6 +79,11 @@ impl<'a> Comparison<'a> {
                 trace.left_out
             );
         }
+        if let Some(first) = trace.problems.first() {
+            let more = trace.problems.len() - 1;
+            let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+            let _ = writeln!(out, "{first}{more}; the calls of such lines are left out");
+        }
         if trace.processes > 1 {
             let _ = writeln!(
                 out,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use memchr::{memchr, memrchr};
 use surefoot_core::trace::{Problem, Reader, RecordedCall, TraceError, read_line};
 
 /// So much is read at a time.
@@ -143,7 +144,7 @@ impl Deal<'_> {
                 self.block(block, length)?;
                 return if self.number == 0 { Err(ReadError::Empty { path: self.path.to_owned() }) } else { Ok(()) };
             }
-            let whole = block.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let whole = memrchr(b'\n', &block).map_or(0, |at| at + 1);
             rest.extend_from_slice(block.get(whole..).unwrap_or_default());
             if rest.len() > MAX_LINE {
                 let lines = block.iter().filter(|byte| **byte == b'\n').count();
@@ -160,7 +161,7 @@ impl Deal<'_> {
         let mut from = 0;
         while from < whole {
             let text = block.get(from..whole).unwrap_or_default();
-            let length = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+            let length = memchr(b'\n', text).unwrap_or(text.len());
             let line = text.get(..length).unwrap_or_default();
             self.number += 1;
             if self.number == 1 {
@@ -197,7 +198,7 @@ impl Deal<'_> {
 pub(super) fn call_of(line: &[u8]) -> Option<u64> {
     const NAME: &[u8] = b",\"call\":";
     let head = line.get(..line.len().min(NAMES_CALL_WITHIN)).unwrap_or_default();
-    let at = head.windows(NAME.len()).position(|window| window == NAME)?;
+    let at = memchr::memmem::find(head, NAME)?;
     let digits = line.get(at + NAME.len()..).unwrap_or_default();
     let digits = digits.iter().take(20).take_while(|byte| byte.is_ascii_digit());
     digits.fold(None, |number: Option<u64>, digit| {

@@ -401,3 +401,127 @@ impl Shelf {
 fn distance(one: Time, other: Time) -> Span {
     Span(one.0.abs_diff(other.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Concern;
+
+    fn record(call: usize, source: &str, started_ms: u64, steps: &[(u64, &str)], whole: bool) -> Record {
+        let head = Head { status: 200, headers: Vec::new(), unix_ms: 0 };
+        let step = |(at, text): &(u64, &str)| {
+            let step = match *text {
+                "head" => Step::Head(head.clone()),
+                "end" => Step::End,
+                text => Step::Chunk(Bytes::copy_from_slice(text.as_bytes())),
+            };
+            (Span::from_millis(*at), step)
+        };
+        let mut record = Record {
+            call,
+            choice: Choice(0),
+            source: source.into(),
+            model: "x".into(),
+            format: Format::Chat,
+            stream: true,
+            started: Time::from_millis(started_ms),
+            steps: steps.iter().map(step).collect(),
+            watched: Span::from_millis(steps.last().map_or(1000, |(at, _)| *at)),
+            whole,
+            refused: false,
+            verdicts: Vec::new(),
+        };
+        if !whole {
+            record.trim();
+        }
+        record
+    }
+
+    fn told(steps: &[(Span, Step)]) -> String {
+        let told = steps.iter().map(|(at, step)| {
+            let what = match step {
+                Step::Head(_) => "head".to_owned(),
+                Step::Chunk(bytes) => format!("{:?}", String::from_utf8_lossy(bytes)),
+                Step::End => "end".to_owned(),
+                Step::Fault(fault) => fault.as_str().to_owned(),
+            };
+            format!("{} {what}", at.as_millis())
+        });
+        told.collect::<Vec<_>>().join(", ")
+    }
+
+    fn key(source: &str) -> Key {
+        (source.into(), "x".into(), Format::Chat, true)
+    }
+
+    fn give(shelf: &mut Shelf, call: usize, source: &str, at_ms: u64) -> (Option<usize>, Basis) {
+        let mut chance = Stream::new(1, Concern::Exchange, call as u64, at_ms);
+        let given = shelf.give(call, &key(source), Time::from_millis(at_ms), &mut chance);
+        (given.record, given.basis)
+    }
+
+    fn good(call: usize, source: &str, started_ms: u64) -> Record {
+        record(call, source, started_ms, &[(10, "head"), (20, "data: a\n\n"), (30, "end")], true)
+    }
+
+    #[test]
+    fn a_call_gets_its_own_then_what_nobody_claims_then_something_once_more() {
+        let mut shelf = Shelf::new(vec![good(0, "a", 1000), good(1, "a", 2000), good(2, "a", 3000)]);
+        // Its own, although another is nearer.
+        assert_eq!(give(&mut shelf, 1, "a", 2900), (Some(1), Basis::Own));
+        // Call 2 may still claim its own: nothing is free, so one is used once more.
+        assert_eq!(give(&mut shelf, 9, "a", 3000).1, Basis::Reused);
+        shelf.release(2);
+        assert_eq!(give(&mut shelf, 9, "a", 1000), (Some(2), Basis::Lent));
+        assert_eq!(give(&mut shelf, 9, "a", 1000).1, Basis::Reused);
+        assert_eq!(give(&mut shelf, 0, "a", 9000), (Some(0), Basis::Own));
+    }
+
+    #[test]
+    fn far_from_everything_an_attempt_is_modelled_and_on_an_untried_source_too() {
+        let mut shelf = Shelf::new(vec![good(0, "a", 1000)]);
+        shelf.release(0);
+        assert_eq!(give(&mut shelf, 9, "a", 32_000), (Some(0), Basis::Modelled));
+        assert_eq!(give(&mut shelf, 9, "b", 1000), (Some(0), Basis::Modelled));
+        assert_eq!(give(&mut shelf, 9, "a", 31_000), (Some(0), Basis::Lent));
+        assert_eq!(give(&mut Shelf::default(), 9, "a", 1000), (None, Basis::Modelled));
+    }
+
+    #[test]
+    fn a_refusal_is_never_lent_and_goes_with_its_call() {
+        let refused = Record { refused: true, ..good(0, "a", 1000) };
+        let mut shelf = Shelf::new(vec![refused, good(1, "a", 20_000)]);
+        shelf.release(0);
+        assert_eq!(give(&mut shelf, 9, "a", 1000), (Some(1), Basis::Reused));
+        assert_eq!(give(&mut shelf, 0, "b", 1000), (Some(0), Basis::Modelled));
+    }
+
+    /// What was seen of a stream stays, less a torn event; the rest is another's, from an event's first byte on.
+    #[test]
+    fn a_stream_that_was_left_goes_on_like_another_that_did() {
+        let left = record(0, "a", 1000, &[(10, "head"), (20, "data: a\n\ndata: to"), (30, "rn")], false);
+        assert_eq!(told(&left.steps), r#"10 head, 20 "data: a\n\n""#);
+        let other = record(
+            1,
+            "a",
+            2000,
+            &[(5, "head"), (25, "data: b\n\nda"), (35, "ta: c\n\n"), (45, "data: d\n\n"), (50, "end")],
+            true,
+        );
+        let shelf = Shelf::new(vec![left, other]);
+        let mut chance = Stream::new(1, Concern::Exchange, 0, 0);
+        assert_eq!(told(&shelf.rest(0, &mut chance)), r#"45 "data: d\n\n", 50 end"#);
+    }
+
+    /// Who was silent for a second goes on like somebody who was silent for at least as long, or for ever.
+    #[test]
+    fn silence_goes_on_like_another_silence() {
+        let silent = || record(0, "a", 1000, &[], false);
+        let late = record(1, "a", 2000, &[(4000, "head"), (4001, "data: b\n\n"), (4002, "end")], true);
+        let mut chance = Stream::new(1, Concern::Exchange, 0, 0);
+        let shelf = Shelf::new(vec![silent(), good(2, "a", 1500), late]);
+        assert_eq!(told(&shelf.rest(0, &mut chance)), r#"4000 head, 4001 "data: b\n\n", 4002 end"#);
+        let shelf = Shelf::new(vec![silent(), good(2, "a", 1500)]);
+        assert!(shelf.rest(0, &mut chance).is_empty());
+    }
+}

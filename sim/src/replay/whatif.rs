@@ -18,7 +18,7 @@ use surefoot_core::outcome::Outcome;
 use surefoot_core::policy::Route;
 use surefoot_core::policy::config::TraceMode;
 use surefoot_core::time::{Span, Time};
-use surefoot_core::trace::{Begin, RecordedCall};
+use surefoot_core::trace::{Begin, RecordedCall, TraceError};
 use surefoot_core::wire::Format;
 
 use super::facts::{Book, Facts};
@@ -29,27 +29,6 @@ use super::shelf::{Record, Shelf};
 
 /// Beginnings of processes so close to each other are one process's.
 const SAME_PROCESS_MS: u64 = 5_000;
-
-/// Why there is no what-if.
-#[derive(Debug, thiserror::Error)]
-pub enum WhatIfError {
-    /// There is no trace.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// The trace has lines that cannot be read.
-    #[error("{path}: {first}{more}; replay it without a policy to see them all")]
-    Broken {
-        /// The file.
-        path: std::path::PathBuf,
-        /// The first of them.
-        first: surefoot_core::trace::TraceError,
-        /// How many more.
-        more: String,
-    },
-    /// There is no policy.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-}
 
 /// A call of the trace.
 #[derive(Clone, Debug)]
@@ -75,20 +54,17 @@ pub struct Trace {
     pub left_out: usize,
     /// Processes that wrote the file.
     pub processes: usize,
+    /// Lines that cannot be read; their calls are left out.
+    pub problems: Vec<TraceError>,
 }
 
 impl Trace {
     /// Reads a file with so many threads.
     ///
     /// # Errors
-    /// Where there is no trace, or one that has lines that cannot be read: figures of a part would pass for the whole.
-    pub fn read(path: &Path, threads: usize) -> Result<Trace, WhatIfError> {
+    /// Where there is no trace at all.
+    pub fn read(path: &Path, threads: usize) -> Result<Trace, ReadError> {
         let scan = scan(path, threads, load)?;
-        if let Some(first) = scan.problems.first() {
-            let more = scan.problems.len() - 1 + scan.useless;
-            let more = if more > 0 { format!(", and {more} lines more") } else { String::new() };
-            return Err(WhatIfError::Broken { path: path.to_owned(), first: first.clone(), more });
-        }
         let mut all: Vec<Recorded> =
             scan.calls.into_iter().map(|(line, recorded)| Recorded { line, ..recorded }).collect();
         let processes = one_clock(&mut all);
@@ -96,7 +72,7 @@ impl Trace {
         all.retain(|call| call.complete && !ends_with_process(call.facts.end.as_ref()));
         all.sort_by_key(|call| (call.facts.arrived, call.line));
         let left_out = before - all.len();
-        Ok(Trace { calls: all, left_out, processes })
+        Ok(Trace { calls: all, left_out, processes, problems: scan.problems })
     }
 }
 
