@@ -16,7 +16,7 @@ use super::facts::{Book, end_words};
 
 /// Tells a call's life.
 pub(super) fn tell(call: &RecordedCall, out: &mut String) {
-    let mut teller = Teller { call, out, run: Run::default() };
+    let mut teller = Teller { call, out, run: Run::default(), out_of_it: Vec::new() };
     teller.head();
     for (step, entry) in call.entries.iter().enumerate() {
         teller.entry(step, entry);
@@ -29,6 +29,8 @@ struct Teller<'a> {
     call: &'a RecordedCall,
     out: &'a mut String,
     run: Run,
+    /// Whom the call did not consider any more when it last asked.
+    out_of_it: Vec<bool>,
 }
 
 /// Pieces of a body on their way, told in one line.
@@ -131,6 +133,9 @@ impl Teller<'_> {
                 self.told(line, *at, &text);
             }
             Entry::Do(at, action) => {
+                if let Action::Ask(Op::Reserve(reserve)) = action {
+                    self.out_of_it = reserve.standing.iter().map(|standing| standing.out).collect();
+                }
                 let text = self.done(action);
                 self.told(line, *at, &text);
             }
@@ -186,13 +191,27 @@ impl Teller<'_> {
         format!("the breaker of {name}: {} → {}, {why}", from.as_str(), to.as_str())
     }
 
+    /// Why this candidate, as far as the call's own record knows.
+    fn placed(&self, choice: Choice) -> &'static str {
+        let before = usize::from(choice.0);
+        let considered = (0..before).any(|place| !self.out_of_it.get(place).copied().unwrap_or(false));
+        match self.call.route.roster.strategy {
+            Strategy::Priority if before == 0 => "the first in the list",
+            Strategy::Priority if !considered => "the first that is left in the list",
+            Strategy::Priority => "whoever stands before it cannot start now",
+            Strategy::HealthAware => "the first in this call's draw that could start",
+            Strategy::RoundRobin => "the first in its turn that could start",
+            Strategy::LeastInflight => "the least busy that could start",
+        }
+    }
+
     fn heard(&self, input: &Input) -> String {
         match input {
             Input::Reply { reply: Reply::Granted { choice, probe, change }, .. } => {
-                let probe = if *probe { ", as its breaker's probe: one try" } else { "" };
+                let why = if *probe { "as its breaker's probe, one try" } else { self.placed(*choice) };
                 let change = self.change(*change);
                 let change = if change.is_empty() { change } else { format!("; {change}") };
-                format!("may start on {}{probe}{change}", self.source(*choice))
+                format!("may start on {}: {why}{change}", self.source(*choice))
             }
             Input::Reply { reply: Reply::Refused { why, after, soonest, .. }, .. } => {
                 let now = self.call.begin.at;
