@@ -109,6 +109,23 @@ fn a_breaker_saves_attempts_and_the_report_lays_both_sides_out() {
     assert_eq!(Comparison::new(&trace, &tried(&trace, &policy)).text("breaker.toml"), compared.text("breaker.toml"));
 }
 
+/// Nobody is called, so nobody's keys are needed; what has a default has it.
+#[test]
+fn a_whole_configuration_is_tried_without_the_environment_that_it_was_written_for() {
+    let tree = two_sources(json!({}));
+    let content = record(&tree, TraceMode::Redacted, 20, Span::from_millis(200), Span::MAX, |_, _, _| Reply::good(30));
+    let trace = read(&content);
+    let mut whole = tree;
+    whole["providers"][0]["keys"][0]["value"] = json!("${KEY_OF_A}");
+    whole["providers"][1]["keys"][0]["value"] = json!("${KEY_OF_B}");
+    whole["providers"][0]["base_url"] = json!("${URL_OF_A}/v1");
+    whole["server"] = json!({ "listen": "${LISTEN:-127.0.0.1:0}" });
+    let other = tried(&trace, &whole);
+    let compared = Comparison::new(&trace, &other);
+    assert_eq!((compared.after.all.success, compared.changed.len(), compared.modelled()), (20, 0, (0.0, 0.0)));
+    assert!(compared.other.notes.is_empty(), "{:?}", compared.other.notes);
+}
+
 /// What a call met because of what it asks, it meets everywhere.
 #[test]
 fn a_refused_request_stays_refused_wherever_it_goes() {

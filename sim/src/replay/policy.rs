@@ -105,8 +105,13 @@ impl Live {
                     .to_owned(),
             );
         }
-        // Nobody is called: a key that is not at hand is as good as any, as long as no two are taken for one.
-        let stand_in = |name: &str| environment(name).or_else(|| Some(format!("http://unset.invalid/{name}")));
+        // Nobody is called: a key that is not at hand is as good as any, as long as no two are taken for one. What has a
+        // default has its default.
+        let said = tree.to_string();
+        let stand_in = |name: &str| {
+            let has_default = said.contains(&format!("${{{name}:-"));
+            environment(name).or_else(|| (!has_default).then(|| format!("http://unset.invalid/{name}")))
+        };
         let config = Arc::new(config::read(&tree, &stand_in).map_err(PolicyError::Config)?);
         let mut inventory = Inventory::new(&config, Time::ZERO);
         for (provider, models) in self.real_models() {

@@ -212,11 +212,6 @@ impl<'a> World<'a> {
         if !unknown.is_empty() {
             return Err(PolicyError::Sources { unknown: list(unknown), known: list(known.iter().collect()) });
         }
-        let seen = self.shared.borrow().shelf.seen();
-        let untried: Vec<&Arc<str>> = wanted.iter().filter(|name| !seen.contains_key(*name)).collect();
-        if !untried.is_empty() {
-            self.notes.push(format!("never tried in the trace, so modelled on the other sources: {}", list(untried)));
-        }
         let lost: Vec<String> = self
             .routes
             .iter()
@@ -327,13 +322,16 @@ impl<'a> World<'a> {
                  may have missed what they look for"
             ));
         }
-        let calls = self
-            .trace
-            .calls
-            .iter()
-            .zip(self.ended)
-            .map(|(recorded, ended)| ended.unwrap_or_else(|| unserved(recorded)));
-        WhatIf { calls: calls.collect(), notes }
+        let seen = self.shared.borrow().shelf.seen();
+        let calls = self.trace.calls.iter().zip(self.ended);
+        let calls: Vec<Facts> = calls.map(|(recorded, ended)| ended.unwrap_or_else(|| unserved(recorded))).collect();
+        let tried: BTreeSet<&str> =
+            calls.iter().flat_map(|call| &call.attempts).map(|attempt| &*attempt.source).collect();
+        let unseen: Vec<&str> = tried.into_iter().filter(|source| !seen.contains_key(*source)).collect();
+        if !unseen.is_empty() {
+            notes.push(format!("never tried in the trace, so modelled on the other sources: {}", unseen.join(", ")));
+        }
+        WhatIf { calls, notes }
     }
 }
 
