@@ -164,6 +164,52 @@ fn another_policy_is_tried_on_what_can_be_read_and_the_report_says_what_cannot()
     assert!(told.contains("line 193: the line is cut off"), "{told}");
 }
 
+/// Whatever became of a file: something is said of it, and nothing panics.
+#[test]
+fn files_that_were_mangled_are_told_of_and_never_panic() {
+    use surefoot_sim::rng::{Concern, Stream};
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("calls.trace");
+    let lines: Vec<Vec<u8>> = text().lines().map(|line| line.as_bytes().to_vec()).collect();
+    let mut noticed = 0;
+    for round in 0..120 {
+        let mut chance = Stream::new(7, Concern::Sample, round, 0);
+        let mut mangled = lines.clone();
+        for _ in 0..chance.range(1, 4) {
+            let at = chance.below(mangled.len() as u64) as usize;
+            match chance.below(5) {
+                0 => drop(mangled.remove(at)),
+                1 => mangled.insert(at, mangled[at].clone()),
+                2 => {
+                    let other = chance.below(mangled.len() as u64) as usize;
+                    mangled.swap(at, other);
+                }
+                3 => {
+                    let length = mangled[at].len() as u64;
+                    mangled[at].truncate(chance.below(length + 1) as usize);
+                }
+                _ => {
+                    let place = chance.below(mangled[at].len().max(1) as u64) as usize;
+                    if let Some(byte) = mangled[at].get_mut(place) {
+                        *byte = chance.bits() as u8;
+                    }
+                }
+            }
+        }
+        std::fs::write(&path, mangled.join(&b'\n')).expect("written");
+        noticed += usize::from(same(&path, 3).map_or(2, |found| found.exit_code()) != 0);
+        let _ = explain(&path, "3");
+        if let Ok(trace) = Trace::read(&path, 3)
+            && let Ok(other) = what_if(&trace, &serde_json::json!({}), &|_| None, 1)
+        {
+            let compared = Comparison::new(&trace, &other);
+            html::page("calls", &trace, Some(("same", &compared)));
+        }
+    }
+    // Lines of different calls may change places, and bytes may be replaced by themselves.
+    assert!(noticed > 100, "{noticed} of 120");
+}
+
 #[test]
 fn a_page_holds_nothing_but_text_of_the_trace_and_needs_nothing_from_elsewhere() {
     let mut trace = Trace::read(&fixture(), 1).expect("a trace");

@@ -168,6 +168,34 @@ fn behind_what_was_watched_an_attempt_goes_on_as_others_did() {
     assert!(compared.after.all.transfers > compared.before.all.transfers);
 }
 
+/// The first process had no patience with what the second one saw to its end.
+#[test]
+fn an_attempt_that_was_cut_short_goes_on_like_those_that_were_not_and_is_counted_as_modelled() {
+    for mode in [TraceMode::Full, TraceMode::Redacted] {
+        let process = |total_ms: u64| {
+            let tree = two_sources(json!({
+                "timeouts": { "total_ms": total_ms },
+                "default_policy": { "sticky_key_attempts": 1 },
+                "breaker": serde_json::from_str::<Value>(NEVER_OPENS).expect("a table"),
+            }));
+            let slow = |source: &str, _: Time, number: u64| match source {
+                "a/k" if number.is_multiple_of(5) => Reply::good(4000),
+                _ => Reply::good(30),
+            };
+            record(&tree, mode, 200, Span::from_millis(5000), Span::MAX, slow)
+        };
+        let trace = read(&(process(1000) + &process(10_000)));
+        let policy = json!({ "timeouts": { "total_ms": 10_000 }, "breaker": { "fail_threshold": 1_000_000, "min_calls": 1_000_000 } });
+        let other = tried(&trace, &policy);
+        let compared = Comparison::new(&trace, &other);
+        let told = compared.text("patient");
+        assert_eq!((compared.before.all.transfers, compared.after.all.transfers), (40, 0), "{told}");
+        assert_eq!(compared.after.all.success, 400, "{told}");
+        assert_eq!(compared.after.sources["a/k"].basis(Basis::Modelled), 40, "{told}");
+        assert!(told.contains("modelled: 10.0 % of patient's attempts were never observed"), "{told}");
+    }
+}
+
 /// X4: who left, leaves at the same moment, unless the answer is there before.
 #[test]
 fn clients_keep_their_patience() {

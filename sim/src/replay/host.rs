@@ -92,6 +92,7 @@ impl Shared {
 #[derive(Debug)]
 struct Live {
     attempt: AttemptNo,
+    choice: Choice,
     started: Time,
     /// `None` where nothing is known at all.
     record: Option<usize>,
@@ -195,7 +196,8 @@ impl Host for ReplayHost {
         let Some(record) = record else {
             // Nothing of the kind was ever seen: it is as if nobody were there.
             let steps = VecDeque::from([(started, Step::Fault(Fault::Connect))]);
-            self.live = Some(Live { attempt, started, record: None, steps, blind_from: Time::NEVER, drawn: true });
+            self.live =
+                Some(Live { attempt, choice, started, record: None, steps, blind_from: Time::NEVER, drawn: true });
             return;
         };
         if self.masked {
@@ -206,7 +208,7 @@ impl Host for ReplayHost {
         let Some(record) = given.record.and_then(|place| shared.shelf.record(place)) else { return };
         let steps = record.steps.iter().map(|(at, step)| (started.after(*at), step.clone())).collect();
         let blind_from = if record.whole { Time::NEVER } else { started.after(record.watched).after(SLACK) };
-        self.live = Some(Live { attempt, started, record: given.record, steps, blind_from, drawn: false });
+        self.live = Some(Live { attempt, choice, started, record: given.record, steps, blind_from, drawn: false });
     }
 
     fn abort(&mut self, attempt: AttemptNo) {
@@ -230,10 +232,17 @@ impl Host for ReplayHost {
         {
             live.blind_from = Time::NEVER;
             live.drawn = true;
-            let mut chance = Stream::new(seed, Concern::Exchange, self.call as u64, u64::from(live.attempt.0) << 1 | 1);
-            let rest = live.record.map(|place| shared.shelf.rest(place, &mut chance)).unwrap_or_default();
-            let started = live.started;
+            let part = u64::from(live.attempt.0) << 1 | 1;
+            let mut chance = Stream::new(seed, Concern::Exchange, self.call as u64, part);
+            let drawn = live.record.map(|place| shared.shelf.rest(place, &mut chance));
+            let (rest, other) = drawn.unwrap_or_default();
+            let (started, choice) = (live.started, live.choice);
             live.steps.extend(rest.into_iter().map(|(at, step)| (started.after(at).max(now), step)));
+            let other = other.filter(|_| self.masked).and_then(|other| shared.shelf.record(other));
+            if let Some(other) = other {
+                self.verdicts = Some(self.verdicts(other, choice, &shared).0);
+                return Poll::Pending;
+            }
         }
         let Some(live) = &mut self.live else { return Poll::Pending };
         if live.steps.front().is_none_or(|(at, _)| *at > now) {

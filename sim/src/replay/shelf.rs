@@ -376,8 +376,10 @@ impl Shelf {
     }
 
     /// How an attempt goes on behind what was watched of its record, drawn from those that were still going on then.
-    pub fn rest(&self, place: usize, chance: &mut Stream) -> Vec<(Span, Step)> {
-        let Some(record) = self.records.get(place) else { return Vec::new() };
+    ///
+    /// With them the other record where all of the answer is its own.
+    pub fn rest(&self, place: usize, chance: &mut Stream) -> (Vec<(Span, Step)>, Option<usize>) {
+        let Some(record) = self.records.get(place) else { return (Vec::new(), None) };
         let key = (record.source.clone(), record.model.clone(), record.format, record.stream);
         let goes_on = |other: &usize| {
             let Some(other) = self.records.get(*other) else { return false };
@@ -392,9 +394,11 @@ impl Shelf {
         };
         let others: Vec<usize> = self.by_key.get(&key).into_iter().flatten().copied().filter(goes_on).collect();
         if others.is_empty() {
-            return Vec::new();
+            return (Vec::new(), None);
         }
-        self.records.get(chance.pick(&others)).map(|other| other.rest_after(record)).unwrap_or_default()
+        let drawn = chance.pick(&others);
+        let rest = self.records.get(drawn).map(|other| other.rest_after(record)).unwrap_or_default();
+        (rest, record.head_at().is_none().then_some(drawn))
     }
 }
 
@@ -510,7 +514,7 @@ mod tests {
         );
         let shelf = Shelf::new(vec![left, other]);
         let mut chance = Stream::new(1, Concern::Exchange, 0, 0);
-        assert_eq!(told(&shelf.rest(0, &mut chance)), r#"45 "data: d\n\n", 50 end"#);
+        assert_eq!(told(&shelf.rest(0, &mut chance).0), r#"45 "data: d\n\n", 50 end"#);
     }
 
     /// Who was silent for a second goes on like somebody who was silent for at least as long, or for ever.
@@ -520,8 +524,8 @@ mod tests {
         let late = record(1, "a", 2000, &[(4000, "head"), (4001, "data: b\n\n"), (4002, "end")], true);
         let mut chance = Stream::new(1, Concern::Exchange, 0, 0);
         let shelf = Shelf::new(vec![silent(), good(2, "a", 1500), late]);
-        assert_eq!(told(&shelf.rest(0, &mut chance)), r#"4000 head, 4001 "data: b\n\n", 4002 end"#);
+        assert_eq!(told(&shelf.rest(0, &mut chance).0), r#"4000 head, 4001 "data: b\n\n", 4002 end"#);
         let shelf = Shelf::new(vec![silent(), good(2, "a", 1500)]);
-        assert!(shelf.rest(0, &mut chance).is_empty());
+        assert!(shelf.rest(0, &mut chance).0.is_empty());
     }
 }
