@@ -9,7 +9,7 @@ use core::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::call::{Call, Phase};
+use crate::call::{Call, Judge, Phase};
 use crate::event::{Action, CancelCause, Commit, End, Input, Notice, Output, Why};
 use crate::id::{AttemptNo, Choice};
 use crate::mutants::{Mutant, active};
@@ -90,6 +90,11 @@ impl<H: Host> Drive<H> {
     /// The host, for what only the adapter knows of.
     pub fn host_mut(&mut self) -> &mut H {
         &mut self.host
+    }
+
+    /// Sets who judges the texts of the call from now on: for replays, whose answers come with the verdicts on them.
+    pub fn set_judge(&mut self, judge: Judge) {
+        self.call.set_judge(judge);
     }
 
     /// Whether [`Step::End`] was handed out.

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
 
-use crate::{demo, logging, mock, serve, sim, state};
+use crate::commands::{explain, replay, sim};
+use crate::{demo, logging, mock, serve, state};
 
 /// Keeps LLM traffic on its feet.
 #[derive(Debug, Parser)]
@@ -27,6 +28,10 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Tries the machine in simulated worlds: `chaos`, `p6`, or a file
     Sim(sim::SimArgs),
+    /// Replays recorded calls: to the same decisions, or under another policy
+    Replay(replay::ReplayArgs),
+    /// Tells one recorded call's life, with the reason for every decision
+    Explain(explain::ExplainArgs),
 }
 
 /// Runs the command that the process was started with.
@@ -41,6 +46,8 @@ pub fn run() -> ExitCode {
         Command::Mock(arguments) => run_mock(arguments),
         Command::Demo(arguments) => run_demo(arguments),
         Command::Sim(arguments) => sim::run(arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
     };
     ExitCode::from(code)
 }

@@ -2,11 +2,11 @@
 //! connections to providers and the timers. What other adapters need as well comes from `surefoot-runtime`.
 
 pub mod cli;
+pub mod commands;
 pub mod demo;
 pub mod mock;
 pub mod reactor;
 pub mod serve;
-pub mod sim;
 pub mod socket;
 pub mod state;
 pub mod upstream;

@@ -11,6 +11,7 @@ pub mod invariants;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod p6;
+pub mod replay;
 pub mod rng;
 pub mod scenario;
 pub mod shrink;

@@ -50,7 +50,7 @@ fn the_readmes_code_is_the_examples() {
 
 #[test]
 fn the_documents_link_to_what_is_there() {
-    for document in ["README.md", "docs/configuration.md", "docs/operations.md", "docs/mock.md"] {
+    for document in ["README.md", "docs/configuration.md", "docs/operations.md", "docs/mock.md", "docs/replay.md"] {
         let folder = workspace().join(document).parent().map(std::path::Path::to_path_buf).unwrap_or_default();
         let text = text(document);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());

@@ -246,7 +246,7 @@ impl Call {
     /// Sets who judges the texts of the call.
     #[must_use]
     pub fn with_judge(mut self, judge: Judge) -> Call {
-        self.judge = judge;
+        self.set_judge(judge);
         self
     }
 
@@ -255,6 +255,11 @@ impl Call {
     pub fn with_schema(mut self, schema: Box<dyn Schema>) -> Call {
         self.schema = Some(schema);
         self
+    }
+
+    /// Sets who judges the texts of the call from now on.
+    pub fn set_judge(&mut self, judge: Judge) {
+        self.judge = judge;
     }
 
     /// The call's name.

@@ -214,6 +214,11 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
+    /// The number of its `begin` line in its file, from 1.
+    pub fn first_line(&self) -> usize {
+        self.numbers.first().copied().unwrap_or_default()
+    }
+
     /// The number of an entry's line in its file, from 1.
     pub fn line_of(&self, entry: usize) -> usize {
         self.numbers.get(entry + 1).copied().unwrap_or_default()
@@ -237,7 +242,7 @@ impl Reader {
         Reader::default()
     }
 
-    /// Lines read.
+    /// The number of the last line taken.
     pub fn lines(&self) -> usize {
         self.line
     }
@@ -247,7 +252,16 @@ impl Reader {
     /// # Errors
     /// What is wrong with the line; it counts, and whoever wants to can go on with the next.
     pub fn push(&mut self, text: &str) -> Result<Option<RecordedCall>, TraceError> {
-        self.line += 1;
+        self.push_at(self.line + 1, text)
+    }
+
+    /// As [`push`](Reader::push), of the line with this number: for one of several readers that share a file's calls, each
+    /// call's lines with one of them and the policies' with all.
+    ///
+    /// # Errors
+    /// As [`push`](Reader::push).
+    pub fn push_at(&mut self, line: usize, text: &str) -> Result<Option<RecordedCall>, TraceError> {
+        self.line = line;
         let text = text.strip_suffix('\n').unwrap_or(text);
         let text = text.strip_suffix('\r').unwrap_or(text);
         if text.is_empty() {
