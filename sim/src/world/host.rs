@@ -268,6 +268,10 @@ impl Host for SimHost {
 
     fn apply(&mut self, op: &Op) -> Option<Reply> {
         let mut shared = self.shared.borrow_mut();
+        // Nor is one answered for ever.
+        if shared.log.violation().is_some() {
+            return None;
+        }
         if shared.fleet.is_some() {
             let reply = shared.apply_at_fleet(self.call, op);
             match op {
