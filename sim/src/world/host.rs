@@ -102,7 +102,8 @@ impl Shared {
         let reply = self.pool.apply(self.now, op);
         // Who stood in line before is served in his turn, a newcomer after all who wait; whatever frees a place does so first.
         let own = match op {
-            Op::Reserve(reserve) if matches!(reply, Reply::Granted { .. }) => {
+            // Whose waiting was over has lost his place in line: he comes last, like a newcomer.
+            Op::Reserve(reserve) if matches!(reply, Reply::Granted { .. }) && reserve.wait_until >= self.now => {
                 self.asking.get(&reserve.lease).map_or(u64::MAX, |(ticket, _)| *ticket)
             }
             Op::Reserve(_) => u64::MAX,
