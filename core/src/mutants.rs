@@ -109,6 +109,8 @@ mutants! {
     TimersStarve = "timers-starve",
     /// A line feed that comes a chunk after its carriage return is lost (S12).
     LateLineFeedLost = "late-line-feed-lost",
+    /// A tick asks for the next one at once (S9).
+    TickForTick = "tick-for-tick",
     /// What breaks after the commit is tried again elsewhere (M5, S2).
     RetryAfterCommit = "retry-after-commit",
 }

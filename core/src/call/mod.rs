@@ -344,6 +344,9 @@ impl Call {
                 Timer::MaxWait => self.on_waited_enough(),
             }
         }
+        if active(Mutant::TickForTick) && self.live.is_some() {
+            self.timers.set(Timer::Renew, self.now);
+        }
     }
 
     fn on_flushed(&mut self) {

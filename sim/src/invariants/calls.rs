@@ -18,6 +18,8 @@ use crate::world::script::Truth;
 const MAX_ACTIONS: u32 = 24;
 /// Ticks at one moment at most: there are nine timers.
 const MAX_TICKS: u32 = 12;
+/// Replies at one moment at most: every attempt there may be asks, is settled and given back a few times over.
+const MAX_REPLIES: u32 = 1000;
 
 /// An attempt as seen from outside.
 #[derive(Clone, Debug)]
@@ -60,6 +62,7 @@ pub(super) struct Call {
     connection: Option<AttemptNo>,
     actions: u32,
     ticks: (Time, u32),
+    replies: (Time, u32),
     waits: Waits,
     largest_chunk: usize,
 }
@@ -113,6 +116,7 @@ impl Call {
             connection: None,
             actions: 0,
             ticks: (Time::ZERO, 0),
+            replies: (Time::ZERO, 0),
             waits: Waits::default(),
             largest_chunk: 0,
         }
@@ -149,7 +153,11 @@ impl Call {
                 self.ticks = if self.ticks.0 == now { (now, self.ticks.1 + 1) } else { (now, 1) };
                 return ensure(self.ticks.1 <= MAX_TICKS, "S9", || "ticked over and over at one moment".into());
             }
-            Input::Reply { lease, reply } => return self.replied(now, *lease, reply),
+            Input::Reply { lease, reply } => {
+                self.replies = if self.replies.0 == now { (now, self.replies.1 + 1) } else { (now, 1) };
+                ensure(self.replies.1 <= MAX_REPLIES, "S9", || "asks over and over at one moment".into())?;
+                return self.replied(now, *lease, reply);
+            }
             Input::Head { attempt, .. } => self.of(*attempt, |attempt| {
                 (attempt.head_told, attempt.last_byte) = (true, now);
             }),

@@ -102,7 +102,8 @@ impl Shared {
         let reply = self.pool.apply(self.now, op);
         // Who stood in line before is served in his turn, a newcomer after all who wait; whatever frees a place does so first.
         let own = match op {
-            Op::Reserve(reserve) if matches!(reply, Reply::Granted { .. }) => {
+            // Whose waiting was over has lost his place in line: he comes last, like a newcomer.
+            Op::Reserve(reserve) if matches!(reply, Reply::Granted { .. }) && reserve.wait_until >= self.now => {
                 self.asking.get(&reserve.lease).map_or(u64::MAX, |(ticket, _)| *ticket)
             }
             Op::Reserve(_) => u64::MAX,
@@ -268,6 +269,10 @@ impl Host for SimHost {
 
     fn apply(&mut self, op: &Op) -> Option<Reply> {
         let mut shared = self.shared.borrow_mut();
+        // Nor is one answered for ever.
+        if shared.log.violation().is_some() {
+            return None;
+        }
         if shared.fleet.is_some() {
             let reply = shared.apply_at_fleet(self.call, op);
             match op {
