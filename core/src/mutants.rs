@@ -107,10 +107,8 @@ mutants! {
     KeyTold = "key-told",
     /// Timers wait until there is no news (S4).
     TimersStarve = "timers-starve",
-    /// A timer that fired stays set (S9).
-    TimerStaysSet = "timer-stays-set",
-    /// The window's limit is looked at once a chunk (S12).
-    ChunksDecide = "chunks-decide",
+    /// A line feed that comes a chunk after its carriage return is lost (S12).
+    LateLineFeedLost = "late-line-feed-lost",
     /// What breaks after the commit is tried again elsewhere (M5, S2).
     RetryAfterCommit = "retry-after-commit",
 }

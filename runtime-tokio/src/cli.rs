@@ -25,7 +25,7 @@ enum Command {
     Mock(mock::MockArgs),
     /// Shows a gateway among providers that misbehave: no keys, no configuration
     Demo(demo::DemoArgs),
-    /// Tries the machine in simulated worlds
+    /// Tries the machine in simulated worlds: `chaos`, `p6`, or a file
     Sim(sim::SimArgs),
 }
 

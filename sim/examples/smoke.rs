@@ -19,7 +19,8 @@ fn main() -> std::io::Result<()> {
         }
         #[cfg(feature = "mutants")]
         _ if args.first().is_some_and(|word| word == "cuts") => {
-            surefoot_sim::mutants::write_cuts(&surefoot_sim::mutants::MutantArgs::default(), out)?;
+            let args = surefoot_sim::mutants::MutantArgs { only: args.get(1).cloned(), ..Default::default() };
+            surefoot_sim::mutants::write_cuts(&args, out)?;
         }
         #[cfg(feature = "mutants")]
         _ if args.first().is_some_and(|word| word == "mutants") => {

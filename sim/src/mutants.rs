@@ -31,6 +31,12 @@ impl Default for MutantArgs {
     }
 }
 
+impl MutantArgs {
+    fn chooses(&self, mutant: Mutant) -> bool {
+        self.only.as_ref().is_none_or(|only| mutant.name() == only)
+    }
+}
+
 /// How a planted bug was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -85,7 +91,7 @@ pub fn run_with(mutant: Option<Mutant>, seed: u64, cut: &Cut) -> Report {
 /// # Errors
 /// Those of `out`; a bug that lives.
 pub fn write_cuts(args: &MutantArgs, out: &mut dyn Write) -> io::Result<()> {
-    for mutant in Mutant::ALL.iter().copied() {
+    for mutant in Mutant::ALL.iter().copied().filter(|mutant| args.chooses(*mutant)) {
         let found = hunt(mutant, args);
         let Some(runs) = found.runs else { return Err(io::Error::other(format!("{} lives", mutant.name()))) };
         let seed = args.first + runs - 1;
@@ -108,11 +114,10 @@ pub fn write_cuts(args: &MutantArgs, out: &mut dyn Write) -> io::Result<()> {
 /// # Errors
 /// Those of `out`.
 pub fn run_mutants(args: &MutantArgs, out: &mut dyn Write) -> io::Result<bool> {
-    let chosen = |mutant: &&Mutant| args.only.as_ref().is_none_or(|only| mutant.name() == only);
     let mut runs = Vec::new();
     let mut lived = Vec::new();
     writeln!(out, "{:28} {:>6}  found by", "planted bug", "runs")?;
-    for mutant in Mutant::ALL.iter().filter(chosen) {
+    for mutant in Mutant::ALL.iter().filter(|mutant| args.chooses(**mutant)) {
         let found = hunt(*mutant, args);
         match found.runs {
             Some(count) => {

@@ -9,7 +9,7 @@ use crate::world::log::Keep;
 use crate::world::{Report, World};
 
 /// Runs that a shrinking may take.
-const MAX_RUNS: u32 = 1500;
+const MAX_RUNS: u32 = 400;
 
 /// A failing run made small.
 #[derive(Clone, Debug)]

@@ -25,10 +25,7 @@ impl Call {
             let Some(reader) = self.live.as_mut().and_then(|live| live.reader.as_mut()) else { return };
             // No byte beyond the window's limit is looked at before its commit: what is decided must not depend on how
             // the bytes were cut into chunks (S12).
-            let room = match max_bytes.saturating_sub(reader.offset()) {
-                _ if active(Mutant::ChunksDecide) => usize::MAX,
-                room => usize::try_from(room).unwrap_or(usize::MAX),
-            };
+            let room = usize::try_from(max_bytes.saturating_sub(reader.offset())).unwrap_or(usize::MAX);
             let (mut within, beyond) = rest.split_at(room.min(rest.len()));
             let event = reader.next(&mut within);
             let full = reader.offset() >= max_bytes;
@@ -39,7 +36,7 @@ impl Call {
                 None => break,
             }
         }
-        if self.phase == Phase::Streaming {
+        if self.phase == Phase::Streaming && !active(Mutant::LateLineFeedLost) {
             self.mark_whole_events();
         }
     }

@@ -1,7 +1,6 @@
 //! The call's timers: a fixed, named set.
 
 use crate::event::{Timer, Wake};
-use crate::mutants::{Mutant, active};
 use crate::time::Time;
 
 /// When each timer is due; [`Time::NEVER`] = not set.
@@ -43,9 +42,7 @@ impl Timers {
     pub(crate) fn take_due(&mut self, now: Time, idle_stands: bool) -> Option<Timer> {
         let due = |timer: &Timer| self.0[*timer as usize] <= now && (idle_stands || *timer != Timer::Idle);
         let timer = Timer::ALL.into_iter().find(due)?;
-        if !active(Mutant::TimerStaysSet) {
-            self.clear(timer);
-        }
+        self.clear(timer);
         Some(timer)
     }
 

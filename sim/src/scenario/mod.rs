@@ -2,7 +2,9 @@
 
 pub mod cut;
 pub mod draw;
+pub mod file;
 mod knobs;
+pub mod run;
 
 use std::collections::BTreeSet;
 
