@@ -43,6 +43,9 @@ impl Default for P6Args {
     }
 }
 
+/// Characters of a policy's name that the table has room for.
+const MAX_NAME: usize = 20;
+
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum P6Error {
@@ -72,8 +75,11 @@ pub fn run_p6(args: &P6Args) -> Result<String, P6Error> {
     }
     let mut policies = policy::ladder();
     if let Some(path) = &args.policy {
-        let own = Policy::load(path)?;
-        policies = vec![policies.swap_remove(policy::OLD), policies.swap_remove(policy::FINAL), own];
+        let mut own = Policy::load(path)?;
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().chars().take(MAX_NAME).collect());
+        own.name = stem.unwrap_or(own.name);
+        let last = Policy { name: "defaults".to_owned(), ..policies[policy::FINAL].clone() };
+        policies = vec![policies.swap_remove(policy::OLD), last, own];
     }
     let rows = run_all(&policies, args.seeds.clone(), args.threads);
     let page = |svg: String| picture::page(&svg, &table::text(&rows));

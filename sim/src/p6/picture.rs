@@ -43,12 +43,13 @@ pub fn svg(rows: &[Row]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          aria-label=\"P6: success and attempts by policy\">\n<style>{STYLE}</style>\n"
     );
-    let seeds = rows.first().map_or(0, |row| row.runs.len());
+    let seeds = match rows.first().map_or(0, |row| row.runs.len()) {
+        1 => "one seed".to_owned(),
+        several => format!("{several} seeds"),
+    };
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "<text class=\"title\" x=\"20\" y=\"30\">Five sources of which one is well: P6, {seeds} seeds</text>"
-    );
+    let _ =
+        writeln!(out, "<text class=\"title\" x=\"20\" y=\"30\">Five sources of which one is well: P6, {seeds}</text>");
     let _ = writeln!(
         out,
         "<text class=\"faint\" x=\"{}\" y=\"62\">success without repeats: mean, and the worst seed</text>",
@@ -67,11 +68,11 @@ pub fn svg(rows: &[Row]) -> String {
 }
 
 fn legend(out: &mut String) {
-    let mut x = ATTEMPTS.0;
+    let mut x = ATTEMPTS.0 - 32.0;
     for (at, name) in SOURCES.iter().enumerate() {
         let _ = writeln!(out, "<rect x=\"{x}\" y=\"76\" width=\"10\" height=\"10\" fill=\"var(--s{at})\"/>");
         let _ = writeln!(out, "<text class=\"faint\" x=\"{}\" y=\"85\">{name}</text>", x + 14.0);
-        x += 30.0 + 6.2 * name.len() as f64;
+        x += 28.0 + 6.2 * name.len() as f64;
     }
 }
 

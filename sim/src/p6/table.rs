@@ -69,6 +69,8 @@ pub fn text(rows: &[Row]) -> String {
         "{:<20} {:^15} {:^15} {:>8}  {:>7} {:>7} {:>7} {:>7} {:>7}  {:^19} {:^13}",
         "", "success", "with repeats", "attempts", "s1", "s2", "s3", "s4", "s5", "calls that waited", "latency"
     );
+    out.truncate(out.trim_end().len());
+    out.push('\n');
     let _ = writeln!(
         out,
         "{:<20} {:>7} {:>7} {:>7} {:>7} {:>8}  {:>7} {:>7} {:>7} {:>7} {:>7}  {:>6} {:>5} {:>6} {:>6} {:>6}",
