@@ -84,11 +84,13 @@ pub enum Fault {
     Coding,
     /// The body opens to more than the adapter will hold.
     TooLarge,
+    /// The gateway itself had no means to ask: no descriptor, port or memory left. Says nothing of the source (F7).
+    Local,
 }
 
 impl Fault {
     /// Every fault.
-    pub const ALL: [Fault; 7] = [
+    pub const ALL: [Fault; 8] = [
         Fault::Connect,
         Fault::ConnectTimeout,
         Fault::Tls,
@@ -96,6 +98,7 @@ impl Fault {
         Fault::Protocol,
         Fault::Coding,
         Fault::TooLarge,
+        Fault::Local,
     ];
 
     /// The word used in traces, logs and metrics.
@@ -108,6 +111,7 @@ impl Fault {
             Fault::Protocol => "protocol",
             Fault::Coding => "coding",
             Fault::TooLarge => "too_large",
+            Fault::Local => "local",
         }
     }
 }

@@ -149,12 +149,20 @@ impl Failure {
             Fault::Protocol => "did not speak HTTP",
             Fault::Coding => "sent a body whose content coding cannot be opened",
             Fault::TooLarge => "sent a body that is too large",
+            Fault::Local => return Failure::local(),
         };
         let status = if Call::fault_is_timeout(fault) { 504 } else { 502 };
         let mut failure = Failure::own(Reason::Fault(fault), classify(status), words);
         // The same source would code and size its answer in the same way.
         failure.retry = !matches!(fault, Fault::Coding | Fault::TooLarge);
         failure
+    }
+
+    /// An error of our own ends the call, and no source is blamed for it (F7).
+    fn local() -> Failure {
+        let class = Class { outcome: Outcome::Cancelled, retry: false, transfer: false, status: 503 };
+        let words = "could not be asked, for the gateway has no socket or memory left; try again later";
+        Failure::own(Reason::Fault(Fault::Local), class, words)
     }
 
     pub(super) fn timeout(reason: Reason) -> Failure {

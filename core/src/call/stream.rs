@@ -28,11 +28,12 @@ impl Call {
             // the bytes were cut into chunks (S12).
             let room = usize::try_from(max_bytes.saturating_sub(reader.offset())).unwrap_or(usize::MAX);
             let (mut within, beyond) = rest.split_at(room.min(rest.len()));
+            let complete = reader.complete();
             let event = reader.next(&mut within);
             let full = reader.offset() >= max_bytes;
             rest = &rest[rest.len() - within.len() - beyond.len()..];
             match event {
-                Some(event) => self.on_event(event),
+                Some(event) => self.on_event(event, complete),
                 None if full => self.try_commit(CommitReason::WindowBytes),
                 None => break,
             }
@@ -59,8 +60,14 @@ impl Call {
         self.window.mark_whole(whole);
     }
 
-    fn on_event(&mut self, event: Event) {
-        if self.phase == Phase::Streaming { self.on_committed_event(event) } else { self.on_held_event(event) }
+    /// An event, and whether the answer had all that its protocol wants before it.
+    fn on_event(&mut self, event: Event, complete: bool) {
+        match (self.phase, &event.kind) {
+            // Behind the answer's end: dropped, for nothing is missing (M5).
+            (Phase::Streaming, Kind::Malformed | Kind::Oversized | Kind::Error(_)) if complete => self.complete(),
+            (Phase::Streaming, _) => self.on_committed_event(event),
+            _ => self.on_held_event(event),
+        }
     }
 
     fn on_held_event(&mut self, event: Event) {
@@ -203,12 +210,15 @@ impl Call {
     /// The stream is over, cleanly or not. Its last event counts without its blank line if it is complete (M5).
     pub(super) fn on_stream_end(&mut self, fault: Option<Fault>) {
         let reader = self.live.as_mut().and_then(|live| live.reader.as_mut());
-        let last = reader.and_then(|reader| reader.finish().map(|event| (event, reader.closing())));
-        if let Some((mut event, closing)) = last {
+        let last = reader.and_then(|reader| {
+            let complete = reader.complete();
+            reader.finish().map(|event| (event, reader.closing(), complete))
+        });
+        if let Some((mut event, closing, complete)) = last {
             // Its line ends are added as if the upstream had sent them: it may be delivered now, later or never.
             self.window.push(Bytes::from_static(closing));
             event.end += closing.len() as u64;
-            self.on_event(event);
+            self.on_event(event, complete);
         }
         match self.phase {
             Phase::Streaming if self.is_protocol_complete() => self.complete(),

@@ -36,7 +36,7 @@ macro_rules! words {
 words! {
     Fault {
         Connect = "connect", ConnectTimeout = "connect_timeout", Tls = "tls", Reset = "reset", Protocol = "protocol",
-        Coding = "coding", TooLarge = "too_large",
+        Coding = "coding", TooLarge = "too_large", Local = "local",
     }
     CancelCause { ClientGone = "client_gone", ClientStalled = "client_stalled", Shutdown = "shutdown" }
     Why { First = "first", Retry = "retry", Transfer = "transfer", Reask = "reask" }
@@ -91,6 +91,7 @@ impl Word for Reason {
         Reason::Fault(Fault::Protocol),
         Reason::Fault(Fault::Coding),
         Reason::Fault(Fault::TooLarge),
+        Reason::Fault(Fault::Local),
         Reason::FirstByteTimeout,
         Reason::FirstContentTimeout,
         Reason::IdleTimeout,

@@ -84,6 +84,16 @@ fn a_matched_answer_is_never_shown() {
     assert!(!core::str::from_utf8(&out.answer().body).unwrap().contains("exhausted"));
 }
 
+/// F7: an error of the gateway's own ends the call: nobody else is asked, and no source is blamed.
+#[test]
+fn the_gateways_own_want_blames_nobody() {
+    let mut world = World::new(vec![vec![vec![Step::Fault(Fault::Local)]; 2], vec![body(200, &answer_body("other"))]]);
+    let out = world.run();
+    assert_eq!((out.order(), out.answer().status), (vec![1], 503));
+    let ended: Vec<_> = out.notices.iter().filter(|what| matches!(what, What::AttemptEnded { .. })).collect();
+    assert!(matches!(ended[..], [What::AttemptEnded { outcome: Outcome::Cancelled, .. }]), "{ended:?}");
+}
+
 /// M3: an empty completion is delivered when nothing better comes.
 #[test]
 fn an_empty_answer_is_kept_for_want_of_a_better() {

@@ -193,6 +193,22 @@ fn an_error_event_keeps_its_last_line_feed() {
     }
 }
 
+/// M5: what comes behind the finish of every choice and is no event of an answer is dropped, and the answer is whole.
+#[test]
+fn trouble_behind_a_finished_answer_is_dropped() {
+    let whole = [ROLE, &delta("Hi"), STOP].concat();
+    for behind in [OVERLOADED, "data: {\"bad\n\n", "data: {\"bad"] {
+        for steps in [sse(&[&whole, behind]), sse(&[&(whole.clone() + behind)]), cut(&[&whole, behind])] {
+            let out = World::streams(vec![vec![steps]]).run();
+            assert_eq!((&out.end, out.text()), (&End::Complete, whole.as_str()), "{behind}");
+        }
+    }
+    // Another choice is still at work: what breaks now breaks the answer.
+    let two = whole.replace("\"index\":0,\"delta\":{\"role\"", "\"index\":1,\"delta\":{\"role\"");
+    let out = World::streams(vec![vec![sse(&[&two, OVERLOADED])]]).run();
+    assert!(matches!(out.end, End::UpstreamError(_)), "{:?}", out.end);
+}
+
 /// M5, S12: a line feed that came a chunk after its carriage return, before an event that ends the stream, goes as it
 /// would have gone in one chunk.
 #[test]
