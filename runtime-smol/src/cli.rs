@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use surefoot_core::policy::config::Config;
-use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
+use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain, telemetry_note};
 use surefoot_runtime::logging;
 
 use crate::executor::Tasks;
@@ -54,10 +54,7 @@ fn absent(config: &Config) -> impl Iterator<Item = &'static str> {
     let shared = config.state.url.is_some().then_some(
         "state.url: surefoot-smol shares no gate with other gateways and keeps its own; run surefoot where they must share one",
     );
-    let otlp = std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").filter(|endpoint| !endpoint.is_empty());
-    let telemetry =
-        otlp.map(|_| "OTEL_EXPORTER_OTLP_ENDPOINT: surefoot-smol sends no OpenTelemetry data; run surefoot for it");
-    shared.into_iter().chain(telemetry)
+    shared.into_iter().chain(telemetry_note())
 }
 
 fn run_serve(argument: &ConfigArgument) -> u8 {

@@ -4,10 +4,12 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, TcpStream};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_rustls::client::TlsStream;
 use smol::Async;
 use smol::io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
 use surefoot_runtime::http1;
 
 /// A connection's bytes.
@@ -42,9 +44,20 @@ impl http1::Socket for Socket {
     }
 
     fn close_write(&mut self) -> io::Result<()> {
-        match self {
-            Socket::Plain(stream) => stream.get_ref().shutdown(Shutdown::Write),
-            Socket::Tls(stream) => stream.get_ref().0.get_ref().shutdown(Shutdown::Write),
-        }
+        self.tcp().shutdown(Shutdown::Write)
+    }
+
+    fn break_off(&mut self) {
+        // Nothing waits to be sent any more, so a close is a reset.
+        let _ = self.tcp().set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl Socket {
+    fn tcp(&self) -> SockRef<'_> {
+        SockRef::from(match self {
+            Socket::Plain(stream) => stream.get_ref(),
+            Socket::Tls(stream) => stream.get_ref().0.get_ref(),
+        })
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain};
+use surefoot_runtime::cli::{ConfigArgument, FAILED, GOOD, MISUSED, arguments, complain, telemetry_note};
 
 use crate::commands::{explain, replay, sim};
 use crate::{demo, logging, mock, serve, state};
@@ -58,6 +58,7 @@ fn run_serve(argument: &ConfigArgument) -> u8 {
         Err(code) => return code,
     };
     logging::init("info");
+    telemetry_note().into_iter().for_each(|what| tracing::warn!("{what}"));
     match runtime() {
         Ok(runtime) => match runtime.block_on(serve::serve(config, origin)) {
             Ok(()) => {

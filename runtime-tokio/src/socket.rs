@@ -4,7 +4,9 @@ use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use socket2::SockRef;
 use surefoot_runtime::http1;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -44,10 +46,20 @@ impl http1::Socket for Socket {
     }
 
     fn close_write(&mut self) -> io::Result<()> {
-        let stream = match self {
-            Socket::Plain(stream) => &*stream,
+        self.tcp().shutdown(Shutdown::Write)
+    }
+
+    fn break_off(&mut self) {
+        // Nothing waits to be sent any more, so a close is a reset.
+        let _ = self.tcp().set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl Socket {
+    fn tcp(&self) -> SockRef<'_> {
+        SockRef::from(match self {
+            Socket::Plain(stream) => stream,
             Socket::Tls(stream) => stream.get_ref().0,
-        };
-        socket2::SockRef::from(stream).shutdown(Shutdown::Write)
+        })
     }
 }

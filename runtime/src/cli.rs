@@ -52,6 +52,12 @@ impl ConfigArgument {
     }
 }
 
+/// What the environment asks for and no binary here has yet.
+pub fn telemetry_note() -> Option<&'static str> {
+    std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").filter(|endpoint| !endpoint.is_empty())?;
+    Some("OTEL_EXPORTER_OTLP_ENDPOINT: OpenTelemetry data is not sent yet; `admin_listen` serves /metrics")
+}
+
 /// The arguments that the process was started with; the exit code when they, or a plea for help, end it.
 ///
 /// # Errors

@@ -48,6 +48,15 @@ enum Work {
     Flush(SyncSender<()>),
 }
 
+/// Appends, and lets nobody else read a file that it makes: a full trace holds what people said.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 impl TraceFile {
     /// Opens what the configuration asks for; `None` when it asks for no trace.
     ///
@@ -57,7 +66,7 @@ impl TraceFile {
     pub fn open(wanted: &Trace) -> Result<Option<Arc<TraceFile>>, TraceFileError> {
         let Some(path) = wanted.path.as_ref().filter(|_| wanted.mode != TraceMode::Off) else { return Ok(None) };
         let refused = |source| TraceFileError { path: path.clone(), source };
-        let file = OpenOptions::new().append(true).create(true).open(path).map_err(refused)?;
+        let file = options().open(path).map_err(refused)?;
         let waiting = Arc::new(AtomicUsize::new(0));
         let (to_writer, work) = channel();
         let writer = std::thread::Builder::new()

@@ -278,6 +278,30 @@ fn an_answer_is_dropped_when_its_client_is_gone() {
     assert!(reaches(&served.script.left, 1), "the answer is still awaited");
 }
 
+/// X4: bytes behind the request hide nothing, be they a stray line end or another request.
+#[test]
+fn a_client_that_leaves_is_noticed_behind_what_it_sent_ahead() {
+    for ahead in ["\r\n", "GET /word HTTP/1.1\r\n\r\n"] {
+        let served = serve();
+        let mut client = served.client();
+        client.write_all(format!("GET /never HTTP/1.1\r\n\r\n{ahead}").as_bytes()).unwrap();
+        assert!(reaches(&served.script.begun, 1));
+        drop(client);
+        assert!(reaches(&served.script.left, 1), "the answer is still awaited behind {ahead:?}");
+    }
+}
+
+/// An old client sees a torn answer as an error: the connection's end would say that it was whole.
+#[test]
+fn a_torn_answer_without_framing_ends_in_a_reset() {
+    let served = serve();
+    let mut client = served.client();
+    client.write_all(b"GET /torn HTTP/1.0\r\n\r\n").unwrap();
+    let mut all = Vec::new();
+    let error = client.read_to_end(&mut all).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
 /// M10.
 #[test]
 fn draining_closes_what_rests_and_lets_what_runs_finish() {

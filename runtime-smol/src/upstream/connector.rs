@@ -16,7 +16,7 @@ use smol::Async;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 use surefoot_core::event::Fault;
 use surefoot_runtime::reactor::Alarm;
-use surefoot_runtime::upstream::{Origin, tls_config, trusted_roots};
+use surefoot_runtime::upstream::{Origin, connect_fault, tls_config, trusted_roots};
 
 use super::proxy::{Proxies, Proxy, Way, bare_host};
 use super::socks;
@@ -76,7 +76,7 @@ impl Connector {
         let (tcp, forward) = connected.map_err(|error| {
             // The proxy's address stays out of it: it may hold a password.
             tracing::debug!(origin = %origin.authority, %error, "no connection");
-            Fault::Connect
+            connect_fault(&error)
         })?;
         if !origin.https {
             return Ok(Dialed { socket: Socket::Plain(tcp), forward });

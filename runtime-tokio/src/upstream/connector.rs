@@ -11,7 +11,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use surefoot_core::event::Fault;
-use surefoot_runtime::upstream::{Origin, tls_config, trusted_roots};
+use surefoot_runtime::upstream::{Origin, connect_fault, tls_config, trusted_roots};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
@@ -126,9 +126,10 @@ where
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let fault = |origin: Option<Authority>, error: S::Error| {
+        let error = error.into();
         // The proxy's address stays out: it may hold a password.
-        tracing::debug!(origin = origin.map(tracing::field::display), error = %error.into(), "no connection");
-        Fault::Connect
+        tracing::debug!(origin = origin.map(tracing::field::display), %error, "no connection");
+        connect_fault(&*error)
     };
     std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(|error| fault(None, error))?;
     let origin = uri.authority().cloned().filter(|authority| !authority.as_str().contains('@'));

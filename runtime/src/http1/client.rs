@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::uri::{Scheme, Uri};
-use http::{HeaderValue, Method, Request, Response, header, response};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, response};
 use surefoot_core::event::Fault;
 
 use super::{
@@ -107,12 +107,15 @@ impl<S: Socket> Link<S> {
             asking.looked = self.buf.len();
             let Some(head) = parse_response(&mut self.buf)? else { return Ok(None) };
             asking.looked = 0;
-            // Interim answers say nothing that anybody here waits for; a switch of protocols was not asked for.
-            if head.status.is_informational() && head.status.as_u16() != 101 {
+            // A switch of protocols was not asked for. Other interim answers say nothing that anybody here waits for.
+            if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                return Err(Malformed::Syntax);
+            }
+            if head.status.is_informational() {
                 continue;
             }
             let framing = response_framing(&head, asking.request.method())?;
-            self.spent |= wants_close(head.version, &head.headers) || head.status.as_u16() == 101;
+            self.spent |= wants_close(head.version, &head.headers);
             self.at = At::Reading(Decoder::new(framing));
             let (mut parts, ()) = Response::new(()).into_parts();
             (parts.status, parts.version, parts.headers) = (head.status, head.version, head.headers);

@@ -111,10 +111,12 @@ fn unfolded(value: &[u8]) -> Bytes {
 /// How a request's body ends. Whoever reads it otherwise than the sender meant lets requests be smuggled in: what is
 /// not certain is refused (RFC 9112, 6.3).
 pub(super) fn request_framing(head: &RequestHead) -> Result<Framing, Malformed> {
-    if !head.headers.contains_key(header::TRANSFER_ENCODING) {
+    let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let Some(coding) = codings.next() else {
         return Ok(Framing::Length(content_length(&head.headers)?.unwrap_or(0)));
-    }
-    if head.version == Version::HTTP_10 || !is_chunked(&head.headers) {
+    };
+    let only_chunked = codings.next().is_none() && coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if head.version == Version::HTTP_10 || !only_chunked {
         return Err(Malformed::Syntax);
     }
     Ok(Framing::Chunked)
@@ -296,7 +298,7 @@ mod tests {
         };
         assert_eq!(framing("1.1", ""), (Ok(Framing::Length(0)), false));
         assert_eq!(framing("1.1", "content-length: 5\r\ncontent-length: 5\r\n"), (Ok(Framing::Length(5)), false));
-        assert_eq!(framing("1.1", "transfer-encoding: gzip, Chunked\r\n"), (Ok(Framing::Chunked), false));
+        assert_eq!(framing("1.1", "transfer-encoding:  Chunked \r\n"), (Ok(Framing::Chunked), false));
         assert_eq!(framing("1.1", "transfer-encoding: chunked\r\ncontent-length: 5\r\n"), (Ok(Framing::Chunked), true));
         for unclear in [
             "content-length: 5\r\ncontent-length: 6\r\n",
@@ -306,6 +308,9 @@ mod tests {
             "content-length: 99999999999999999999\r\n",
             "transfer-encoding: chunked, gzip\r\n",
             "transfer-encoding: xchunked\r\n",
+            "transfer-encoding: gzip, chunked\r\n",
+            "transfer-encoding: chunked, chunked\r\n",
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
         ] {
             assert_eq!(framing("1.1", unclear).0, Err(Malformed::Syntax), "{unclear}");
         }

@@ -12,6 +12,9 @@ use super::{
     Decoded, Decoder, Framing, Malformed, RequestHead, Socket, may_be_complete, parse_request, poll_read_into,
 };
 
+/// Bytes of later requests that are read while one is answered.
+const MAX_AHEAD: usize = 64 << 10;
+
 /// What a client that asked first is told when its body is wanted.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -70,20 +73,17 @@ impl<S: Socket> Input<S> {
         self.invitation = if invited && !self.body.is_done() { CONTINUE } else { &[] };
     }
 
-    /// Ready when the client is gone. What it sends meanwhile is kept; how much of it is there does not matter here, so
-    /// no more is read.
+    /// Ready when the client is gone; ending its side of the connection is leaving. What it sends meanwhile is kept up to a
+    /// bound, so that its leaving is seen behind it.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.ended {
-            return Poll::Ready(());
-        }
         // A body that is still to come is watched by whoever reads it.
-        if !self.body.is_done() || !self.buf.is_empty() {
-            return Poll::Pending;
+        while !self.ended && self.body.is_done() {
+            if self.buf.len() >= MAX_AHEAD {
+                return Poll::Pending;
+            }
+            let _ = ready!(self.poll_fill(cx));
         }
-        match ready!(self.poll_fill(cx)) {
-            Ok(0) | Err(_) => Poll::Ready(()),
-            Ok(_) => Poll::Pending,
-        }
+        if self.ended { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Reads away what comes, for as long as it comes.

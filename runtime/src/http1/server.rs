@@ -182,6 +182,11 @@ impl<S: Socket, T: Timer> Connection<S, T> {
         match (sent, sending.state) {
             (Ok(()), State::Whole) if close => Left::Closing,
             (Ok(()), State::Whole) => Left::Open,
+            // Where the connection's end is the body's, an orderly end would make a torn body a whole one.
+            _ if framing == Some(Framing::Close) => {
+                self.input.lock().socket.break_off();
+                Left::Gone
+            }
             _ => Left::Gone,
         }
     }

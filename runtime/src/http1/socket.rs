@@ -21,4 +21,7 @@ pub trait Socket: fmt::Debug + Send + 'static {
     ///
     /// The system's, such as that the connection is gone.
     fn close_write(&mut self) -> io::Result<()>;
+
+    /// Makes the stream break when it is dropped: the other side sees an error and not an end.
+    fn break_off(&mut self);
 }

@@ -23,6 +23,12 @@ pub enum Refused {
     Slow,
     /// It broke off.
     Gone,
+    /// Its chunks are none.
+    Malformed,
+}
+
+fn refused(error: &io::Error) -> Refused {
+    if error.kind() == io::ErrorKind::InvalidData { Refused::Malformed } else { Refused::Gone }
 }
 
 /// Collects a request's body of at most `max` bytes; a client may pause for `stall` at most.
@@ -32,7 +38,7 @@ pub enum Refused {
 /// Why there is no whole body.
 pub async fn collect<R: Reactor, B>(mut body: B, max: u64, stall: Option<Duration>) -> Result<Bytes, Refused>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error = io::Error> + Unpin,
 {
     if body.size_hint().lower() > max {
         return Err(Refused::TooLarge);
@@ -46,7 +52,7 @@ where
             None => frame.await,
         };
         let Some(frame) = frame else { break };
-        let Ok(bytes) = frame.map_err(|_| Refused::Gone)?.into_data() else { continue };
+        let Ok(bytes) = frame.map_err(|error| refused(&error))?.into_data() else { continue };
         let so_far = all.as_ref().map_or(first.len(), BytesMut::len);
         if (so_far + bytes.len()) as u64 > max {
             return Err(Refused::TooLarge);

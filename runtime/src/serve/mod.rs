@@ -101,7 +101,7 @@ impl<R: Reactor> fmt::Debug for ClientSide<R> {
 
 impl<R: Reactor, B> Respond<B> for ClientSide<R>
 where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static,
 {
     type Body = ReplyBody<R>;
 

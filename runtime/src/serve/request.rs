@@ -49,7 +49,7 @@ pub(super) async fn respond<R: Reactor, B>(
     presence: Arc<Presence>,
 ) -> Response<ReplyBody<R>>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error = std::io::Error> + Unpin,
 {
     let busy = presence.begin();
     let snapshot = shared.snapshot();
@@ -96,7 +96,7 @@ impl<R: Reactor> Arrived<R> {
         self,
         operation: Operation,
         tail: Tail,
-        body: impl Body<Data = Bytes> + Unpin,
+        body: impl Body<Data = Bytes, Error = std::io::Error> + Unpin,
     ) -> Result<Response<ReplyBody<R>>, Refusal<R>> {
         let (arrived, permit, body) = self.admit(body).await?;
         let content_type = text_of(&arrived.parts.headers, header::CONTENT_TYPE.as_str());
@@ -116,14 +116,17 @@ impl<R: Reactor> Arrived<R> {
         self,
         plan: Plan,
         tail: Tail,
-        body: impl Body<Data = Bytes> + Unpin,
+        body: impl Body<Data = Bytes, Error = std::io::Error> + Unpin,
     ) -> Result<Response<ReplyBody<R>>, Refusal<R>> {
         let (arrived, permit, body) = self.admit(body).await?;
         Ok(arrived.run(plan, tail, None, None, body, permit).await)
     }
 
     /// Takes a call in: its place among the calls in flight, and its body.
-    async fn admit(self, body: impl Body<Data = Bytes> + Unpin) -> Result<(Arrived<R>, CallPermit, Bytes), Refusal<R>> {
+    async fn admit(
+        self,
+        body: impl Body<Data = Bytes, Error = std::io::Error> + Unpin,
+    ) -> Result<(Arrived<R>, CallPermit, Bytes), Refusal<R>> {
         let server = &self.snapshot.gateway.config().server;
         let (max, stall) = (server.max_body_bytes, stall(server.client_stall));
         if self.shared.life.stage() != Stage::Running {
@@ -139,6 +142,9 @@ impl<R: Reactor> Arrived<R> {
             Err(refused) => {
                 let answer = match refused {
                     Refused::TooLarge => Answer::too_large(self.dialect, max, &self.request_id),
+                    Refused::Malformed => {
+                        Answer::error(self.dialect, 400, "the request's chunks cannot be read", None, &self.request_id)
+                    }
                     Refused::Slow | Refused::Gone => {
                         Answer::error(self.dialect, 408, "the request's body did not come", None, &self.request_id)
                     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::uri::Uri;
-use http::{HeaderMap, Method, Request, header, response};
+use http::{HeaderMap, Method, Request, StatusCode, header, response};
 use surefoot_core::event::Fault;
 
 use super::coding::Decoder;
@@ -22,6 +22,9 @@ const DRAIN_BYTES: usize = 64 << 10;
 const JOIN_BYTES: usize = 8 << 10;
 /// As [`JOIN_BYTES`], in pieces: a body that comes byte by byte must not keep the others waiting.
 const JOIN_PIECES: usize = 256;
+/// A connection that brought an upstream's own trouble rests for so long: often it is closed behind such an answer, without
+/// a word, and an immediate retry would be written into it just before that is seen.
+const TROUBLED_REST: Duration = Duration::from_millis(50);
 /// As [`DRAIN_BYTES`], in time.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
@@ -64,6 +67,8 @@ pub struct Exchange<R: Reactor> {
     decoder: Option<Decoder>,
     /// What was found behind the bytes handed out last.
     behind: Option<Behind>,
+    /// Before its connection is used again.
+    rest: Duration,
 }
 
 /// The end of a body, one way or the other.
@@ -90,7 +95,15 @@ impl<R: Reactor> Exchange<R> {
         *request.uri_mut() = order.target;
         *request.headers_mut() = order.headers;
         let stage = begin(&upstream, request, order.connect);
-        Exchange { upstream, stage, inspect: order.inspect, connect: order.connect, decoder: None, behind: None }
+        Exchange {
+            upstream,
+            stage,
+            inspect: order.inspect,
+            connect: order.connect,
+            decoder: None,
+            behind: None,
+            rest: Duration::ZERO,
+        }
     }
 
     /// The next news. After [`News::End`] and [`News::Fault`] there is none.
@@ -211,6 +224,9 @@ impl<R: Reactor> Exchange<R> {
         if let Stage::Waiting { link, .. } = std::mem::replace(&mut self.stage, Stage::Over) {
             self.stage = Stage::Reading { link };
         }
+        if head.status.is_server_error() || head.status == StatusCode::REQUEST_TIMEOUT {
+            self.rest = TROUBLED_REST;
+        }
         if self.inspect {
             let codings = head.headers.get_all(header::CONTENT_ENCODING);
             match Decoder::new(codings.iter().map(|value| value.to_str().unwrap_or("?"))) {
@@ -243,7 +259,7 @@ impl<R: Reactor> Exchange<R> {
 
     fn put_back(&mut self) {
         if let Stage::Reading { link } = std::mem::replace(&mut self.stage, Stage::Over) {
-            self.upstream.put_back(link);
+            self.upstream.put_back(link, self.rest);
         }
     }
 }

@@ -12,6 +12,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use surefoot_core::event::Fault;
+
 pub use coding::OPENED_MAX;
 pub use exchange::{Exchange, News, Order};
 pub use origin::{Origin, tls_config, trusted_roots};
@@ -46,11 +48,18 @@ impl<R: Reactor> Upstream<R> {
             return Some(link);
         }
         loop {
-            let (since, mut link) = lock(&self.idle).pop()?;
+            let (since, mut link) = self.take_rested()?;
             if since.elapsed() < IDLE_MAX && link.is_usable() {
                 return Some(link);
             }
         }
+    }
+
+    fn take_rested(&self) -> Option<(Instant, R::Link)> {
+        let mut idle = lock(&self.idle);
+        let now = Instant::now();
+        let last = idle.iter().rposition(|(since, _)| *since <= now)?;
+        Some(idle.remove(last))
     }
 
     fn reuse_shared(&self) -> Option<R::Link> {
@@ -66,14 +75,15 @@ impl<R: Reactor> Upstream<R> {
         }
     }
 
-    /// Takes a connection back that is at rest between two requests; any other is dropped.
-    fn put_back(&self, mut link: R::Link) {
+    /// Takes a connection back that is at rest between two requests; any other is dropped. It is not used again before it
+    /// has rested for so long.
+    fn put_back(&self, mut link: R::Link, rest: Duration) {
         if link.is_shared() || !link.is_usable() {
             return;
         }
         let mut idle = lock(&self.idle);
         if idle.len() < IDLE_COUNT_MAX {
-            idle.push((Instant::now(), link));
+            idle.push((Instant::now() + rest, link));
         }
     }
 
@@ -141,7 +151,44 @@ impl<R: Reactor> Upstreams<R> {
     }
 }
 
+/// What a failure to connect is to a call: the source's, or our own (F7).
+pub fn connect_fault(error: &(dyn std::error::Error + 'static)) -> Fault {
+    /// No memory, no descriptor left in the system or in the process, no port left, no buffers: the same numbers on all
+    /// of Linux' architectures but the last two on some, where it is a source's failure as before.
+    const OURS: [i32; 5] = [12, 23, 24, 99, 105];
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.and_then(std::io::Error::raw_os_error).is_some_and(|code| OURS.contains(&code)) {
+            return Fault::Local;
+        }
+        // An error within an I/O error is its source's source, but not itself.
+        next = io.and_then(|io| io.get_ref().map(|inner| inner as _)).or_else(|| error.source());
+    }
+    Fault::Connect
+}
+
 /// A lock whose holder panicked is no reason to stop: every change under these locks is one step.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("no connection")]
+    struct Outer(#[source] io::Error);
+
+    /// F7.
+    #[test]
+    fn a_want_of_our_own_is_no_fault_of_the_source() {
+        for (code, fault) in [(24, Fault::Local), (99, Fault::Local), (111, Fault::Connect), (113, Fault::Connect)] {
+            assert_eq!(connect_fault(&Outer(io::Error::from_raw_os_error(code))), fault, "{code}");
+            let within = io::Error::other(Outer(io::Error::from_raw_os_error(code)));
+            assert_eq!(connect_fault(&within), fault, "{code} within");
+        }
+    }
 }
