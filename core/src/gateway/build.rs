@@ -301,6 +301,7 @@ fn accounts(provider: &Provider) -> BTreeMap<&str, Arc<str>> {
 
 fn sources(place: usize, provider: &Provider) -> Vec<Source> {
     let accounts = accounts(provider);
+    let sent = configured_secret(provider);
     let small = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     let mut sources = Vec::new();
     for (number, endpoint) in provider.endpoints.iter().enumerate() {
@@ -310,14 +311,14 @@ fn sources(place: usize, provider: &Provider) -> Vec<Source> {
         };
         let place = Place { provider: small(place), endpoint: small(number), key: u16::MAX };
         if provider.keys.is_empty() {
-            sources.push(keyless(&base, place));
+            sources.push(Source { secret: sent.clone().unwrap_or_default(), ..keyless(&base, place) });
         }
         for (number, key) in provider.keys.iter().enumerate() {
             let own = || accounts.get(key.value.expose()).cloned().unwrap_or_default();
             sources.push(Source {
                 name: format!("{base}/{}", key.name).into(),
                 place: Place { key: small(number), ..place },
-                secret: key.value.clone(),
+                secret: sent.clone().unwrap_or_else(|| key.value.clone()),
                 account: key.account.as_ref().map_or_else(own, |account| account.as_str().into()),
                 max_concurrency: key.max_concurrency,
                 rpm: key.rpm,
@@ -326,6 +327,13 @@ fn sources(place: usize, provider: &Provider) -> Vec<Source> {
         }
     }
     sources
+}
+
+/// What a provider's configured headers send in place of a key: that is what it may repeat, and what is to be masked (X6).
+fn configured_secret(provider: &Provider) -> Option<Secret> {
+    let names = ["authorization", "x-api-key"];
+    let (_, value) = provider.headers.iter().find(|(name, _)| names.contains(&name.as_str()))?;
+    value.expose().rsplit(' ').next().map(Secret::new)
 }
 
 /// A source without a key has its quota to itself.
@@ -391,6 +399,22 @@ mod tests {
         assert_eq!(named[1], [pair("u2/eu/a", "u2/a"), pair("u2/us/a", "u2/a")]);
         assert_eq!(named[2], [pair("claude", "claude")]);
         assert!(!format!("{:?}", fixture::gateway(&fixture::tree())).contains("sk-u1"));
+    }
+
+    /// X6: what is masked is what is sent.
+    #[test]
+    fn a_configured_authorization_is_the_secret_in_place_of_the_key() {
+        let gateway = fixture::gateway(&serde_json::json!({
+            "providers": [
+                { "name": "u", "formats": ["chat"], "base_url": "http://h/v1", "keys": [{ "value": "K" }],
+                  "headers": { "authorization": "Bearer sent" } },
+                { "name": "v", "formats": ["chat"], "base_url": "http://h/v1", "headers": { "x-api-key": "bare" } },
+            ],
+            "models": [{ "name": "m", "targets": ["u/a", "v/a"] }],
+        }));
+        let route = &gateway.models["m"].routes[0].1;
+        let secrets: Vec<&str> = route.candidates.iter().map(|candidate| candidate.secret.expose()).collect();
+        assert_eq!(secrets, ["sent", "bare"]);
     }
 
     #[test]
