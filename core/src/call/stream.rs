@@ -48,6 +48,7 @@ impl Call {
     fn take_late_line_feed(&mut self, chunk: &[u8]) {
         let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
         if let Some(reader) = reader.filter(|reader| self.phase == Phase::Streaming && reader.line_feed_due())
+            && !active(Mutant::LateLineFeedLost)
             && chunk.first() == Some(&b'\n')
         {
             self.window.mark_whole(reader.offset() + 1);
