@@ -14,8 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use surefoot_core::event::{Action, Fault, Head, Input, Judgement, Reason, What};
+use surefoot_core::event::{Action, Input, Judgement, Reason, What};
 use surefoot_core::id::{AttemptNo, Choice};
 use surefoot_core::time::{Span, Time};
 use surefoot_core::trace::{Entry, RecordedCall};
@@ -23,36 +22,12 @@ use surefoot_core::wire::Format;
 
 use super::facts::Basis;
 use crate::rng::Stream;
+pub use crate::world::script::Step;
 
 /// What was seen so close to an attempt is what it would have met.
 pub const NEAR: Span = Span::from_secs(30);
 /// A model draws from so many.
 pub const FEW: usize = 32;
-
-/// One thing that came from an upstream.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// A head.
-    Head(Head),
-    /// Bytes.
-    Chunk(Bytes),
-    /// The end of the body.
-    End,
-    /// It broke.
-    Fault(Fault),
-}
-
-impl Step {
-    /// The news that it is to a call.
-    pub fn into_input(self, attempt: AttemptNo) -> Input {
-        match self {
-            Step::Head(head) => Input::Head { attempt, head },
-            Step::Chunk(bytes) => Input::Chunk { attempt, bytes },
-            Step::End => Input::End { attempt },
-            Step::Fault(fault) => Input::Fault { attempt, fault },
-        }
-    }
-}
 
 /// What an upstream did in one attempt.
 #[derive(Clone, Debug)]
@@ -408,6 +383,9 @@ fn distance(one: Time, other: Time) -> Span {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use surefoot_core::event::Head;
+
     use super::*;
     use crate::rng::Concern;
 
