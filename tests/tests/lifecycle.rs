@@ -13,6 +13,7 @@ on_each_runtime!(
     keys_in_the_environment_are_enough_to_start,
     without_file_and_keys_it_says_what_is_missing,
     a_bad_configuration_is_refused_with_every_problem,
+    serve_says_that_no_telemetry_is_sent,
     sighup_takes_a_good_file_and_refuses_a_bad_one,
     a_reload_does_not_touch_a_running_stream,
     sigterm_ends_an_idle_gateway_at_once,
@@ -111,6 +112,15 @@ fail_rate = 2
     }
 }
 
+const TELEMETRY: &str = "OTEL_EXPORTER_OTLP_ENDPOINT: OpenTelemetry data is not sent yet";
+
+fn serve_says_that_no_telemetry_is_sent(runtime: &Runtime) {
+    let upstream = paced(1);
+    let otlp = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
+    let gateway = Gateway::start_with(runtime, &config(&upstream, ""), &[otlp]);
+    assert!(within(5, || gateway.output().contains(TELEMETRY)), "{}", gateway.output());
+}
+
 #[test]
 fn what_smol_does_not_have_is_said_by_check_and_by_serve() {
     let upstream = paced(1);
@@ -120,7 +130,7 @@ fn what_smol_does_not_have_is_said_by_check_and_by_serve() {
     let (code, out, err) = check.run();
     assert_eq!(code, Some(0), "{err}");
     let gateway = Gateway::start_with(&SMOL, &config, &[otlp]);
-    for what in ["state.url: surefoot-smol shares no gate", "OTEL_EXPORTER_OTLP_ENDPOINT: surefoot-smol sends no"] {
+    for what in ["state.url: surefoot-smol shares no gate", TELEMETRY] {
         assert!(out.contains(&format!("note: {what}")), "no {what} in: {out}");
         assert!(within(5, || gateway.output().contains(what)), "no {what} in: {}", gateway.output());
     }
