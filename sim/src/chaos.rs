@@ -108,10 +108,10 @@ pub fn run_seeds(args: &ChaosArgs, mut each: impl FnMut(&Report)) -> Sums {
             let (send, next, stop) = (send.clone(), &next, &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= args.seeds.end
-                        || send.send(shrink::run_cut(&draw(seed), &Cut::default(), Keep::Nothing)).is_err()
-                    {
+                    // Never beyond the end: behind the last number there is comes the first.
+                    let more = |seed| (seed < args.seeds.end).then(|| seed + 1);
+                    let Ok(seed) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else { break };
+                    if send.send(shrink::run_cut(&draw(seed), &Cut::default(), Keep::Nothing)).is_err() {
                         break;
                     }
                 }

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use surefoot_runtime::cli::{GOOD, MISUSED, complain};
+use surefoot_runtime::cli::{MISUSED, complain};
 use surefoot_sim::replay::explain::explain;
+
+use super::say;
 
 /// Which call of which trace.
 #[derive(Debug, clap::Args)]
@@ -17,10 +19,7 @@ pub struct ExplainArgs {
 /// Explains. The exit code.
 pub fn run(arguments: &ExplainArgs) -> u8 {
     match explain(&arguments.trace, &arguments.call) {
-        Ok(text) => {
-            print!("{text}");
-            GOOD
-        }
+        Ok(text) => say(&text),
         Err(error) => complain(&error, MISUSED),
     }
 }

@@ -3,3 +3,18 @@
 pub mod explain;
 pub mod replay;
 pub mod sim;
+
+use std::io::{ErrorKind, Write};
+
+use surefoot_runtime::cli::{FAILED, GOOD, complain};
+
+/// Writes to stdout. The exit code: whoever closed the pipe has seen enough, a full disk is an error.
+fn say(text: &str) -> u8 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            complain(&format!("the result cannot be written: {error}"), FAILED)
+        }
+        _ => GOOD,
+    }
+}

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use surefoot_runtime::cli::{FAILED, GOOD, MISUSED, complain};
 use surefoot_runtime::config_file;
+
+use super::say;
 use surefoot_sim::replay::{Comparison, Trace, html, same, threads, what_if};
 
 /// What to replay, and under what.
@@ -25,10 +27,20 @@ pub struct ReplayArgs {
 
 /// Replays. The exit code.
 pub fn run(arguments: &ReplayArgs) -> u8 {
+    let inputs = [Some(&arguments.trace), arguments.policy.as_ref()];
+    if let Some(input) = inputs.into_iter().flatten().find(|input| is_same(input, arguments.html.as_deref())) {
+        return complain(&format!("{}: --html would write over it; name another file", input.display()), MISUSED);
+    }
     match &arguments.policy {
         Some(policy) => under_another(arguments, policy),
         None => under_the_same(arguments),
     }
+}
+
+/// Whether both are one file, by whatever names.
+fn is_same(input: &Path, page: Option<&Path>) -> bool {
+    let whole = |path: &Path| path.canonicalize().ok();
+    page.is_some_and(|page| whole(input).is_some_and(|input| Some(input) == whole(page)))
 }
 
 fn under_the_same(arguments: &ReplayArgs) -> u8 {
@@ -38,17 +50,16 @@ fn under_the_same(arguments: &ReplayArgs) -> u8 {
         Err(error) => return complain(&error, MISUSED),
     };
     let took = begun.elapsed().as_secs_f64();
-    print!("{found}");
-    println!("{took:.2} s, {:.0} calls/s", found.calls as f64 / took.max(1e-9));
+    let told = say(&format!("{found}{took:.2} s, {:.0} calls/s\n", found.calls as f64 / took.max(1e-9)));
     if let Some(path) = &arguments.html {
         let trace = match Trace::read(&arguments.trace, threads()) {
             Ok(trace) => trace,
             Err(error) => return complain(&error, MISUSED),
         };
         let code = write(path, &html::page(&shown(&arguments.trace), &trace, None));
-        return found.exit_code().max(code);
+        return found.exit_code().max(code).max(told);
     }
-    found.exit_code()
+    found.exit_code().max(told)
 }
 
 fn under_another(arguments: &ReplayArgs, policy: &Path) -> u8 {
@@ -66,13 +77,13 @@ fn under_another(arguments: &ReplayArgs, policy: &Path) -> u8 {
     };
     let name = shown(policy);
     let compared = Comparison::new(&trace, &other);
-    print!("{}", compared.text(&name));
+    let told = say(&compared.text(&name));
     let written = match &arguments.html {
         Some(path) => write(path, &html::page(&shown(&arguments.trace), &trace, Some((&name, &compared)))),
         None => GOOD,
     };
     // The figures are those of what could be read.
-    if trace.problems.is_empty() { written } else { MISUSED }
+    if trace.problems.is_empty() { written.max(told) } else { MISUSED }
 }
 
 fn write(path: &Path, page: &str) -> u8 {

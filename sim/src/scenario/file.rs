@@ -346,7 +346,9 @@ fn build(file: &File, policy: Value) -> Result<Scenario, Vec<String>> {
             arrivals.push((at, client.clone()));
         }
     }
-    let workers = (0..file.arrivals.workers).map(|at| Time(1000 + u64::from(at) * 1000)).collect();
+    // More than there are calls would have nothing to do.
+    let workers = u64::from(file.arrivals.workers).min(file.arrivals.calls);
+    let workers = (0..workers).map(|at| Time(1000 + at * 1000)).collect();
     // What would never end is cut long after everybody came; with workers nobody knows when that is.
     let over = at.after(Span::from_secs(if open { 1800 } else { 365 * 86_400 }));
     Ok(Scenario {

@@ -50,7 +50,7 @@ struct Chaos {
     #[arg(long, value_name = "SEED", value_parser = seed)]
     seed: Option<u64>,
     /// How many
-    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// What is left of the seed's world, in the words that a failure printed
     #[arg(long, value_name = "WORDS", value_parser = Cut::parse, requires = "seed", conflicts_with = "runs")]
@@ -58,8 +58,8 @@ struct Chaos {
     /// Prints every event of the one seed
     #[arg(long, requires = "seed", conflicts_with = "runs")]
     log: bool,
-    /// Threads; as many as there are cores unless given
-    #[arg(long, value_name = "N")]
+    /// Threads, 256 at most; as many as there are cores unless given
+    #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
     /// Stops at the first run that fails
     #[arg(long)]
@@ -100,6 +100,10 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
     if range.is_empty() { Err(format!("{text} has no seed in it")) } else { Ok(range) }
 }
 
+fn threads(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| "1 to 256 threads".to_owned())
+}
+
 /// Runs it; the exit code.
 pub fn run(arguments: SimArgs) -> u8 {
     let out = &mut io::stdout().lock();
@@ -133,7 +137,10 @@ fn run_one_or_many(chaos: Chaos, out: &mut dyn Write) -> io::Result<bool> {
         (Some(seeds), ..) => seeds,
         (None, first, runs) => {
             let first = first.unwrap_or(0);
-            first..first.saturating_add(runs.unwrap_or(USUAL_RUNS))
+            // The last seeds that there are, where there are not as many behind the first.
+            let runs = runs.unwrap_or(USUAL_RUNS);
+            let first = first.min(u64::MAX - runs);
+            first..first + runs
         }
     };
     let threads = chaos.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));

@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use surefoot_runtime::cli::{FAILED, GOOD, MISUSED, complain};
 use surefoot_sim::p6::{P6Args, P6Error, run_p6};
 
-use super::{seed, seeds};
+use super::{seed, seeds, threads};
+
+/// Seeds of one table.
+const MOST_SEEDS: u64 = 10_000;
 
 /// Arguments of `surefoot sim p6`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,8 +30,8 @@ pub(super) struct P6Arguments {
     /// Writes the picture
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Threads; as many as there are cores unless given
-    #[arg(long, value_name = "N")]
+    /// Threads, 256 at most; as many as there are cores unless given
+    #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
 }
 
@@ -36,6 +39,9 @@ pub(super) struct P6Arguments {
 pub(super) fn run(arguments: P6Arguments, out: &mut dyn Write) -> u8 {
     let P6Arguments { seeds, seed, policy, html, svg, threads } = arguments;
     let seeds = seed.map_or(seeds, |seed| seed..seed.saturating_add(1));
+    if seeds.end - seeds.start > MOST_SEEDS {
+        return complain(&format!("{MOST_SEEDS} seeds at most"), MISUSED);
+    }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let args = P6Args { seeds, policy, html, svg, threads: threads.unwrap_or_else(cores) };
     match run_p6(&args) {
