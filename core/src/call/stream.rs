@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::event::{CommitReason, End, Fault, Hit, Incomplete, Judgement, Reason, Shape, What};
 use crate::mutants::{Mutant, active};
 use crate::outcome::Outcome;
+use crate::wire::stream::StreamReader;
 use crate::wire::{self, ErrorFact, Event, Kind, haystack, header};
 
 use super::classify::classify;
@@ -43,11 +44,14 @@ impl Call {
         }
     }
 
+    fn reader(&self) -> Option<&StreamReader> {
+        self.live.as_ref()?.reader.as_deref()
+    }
+
     /// The line feed of an event that is out already goes with it, whatever this chunk brings behind it: in one chunk with
     /// the event it would have gone as well (S12).
     fn take_late_line_feed(&mut self, chunk: &[u8]) {
-        let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
-        if let Some(reader) = reader.filter(|reader| self.phase == Phase::Streaming && reader.line_feed_due())
+        if let Some(reader) = self.reader().filter(|reader| self.phase == Phase::Streaming && reader.line_feed_due())
             && !active(Mutant::LateLineFeedLost)
             && chunk.first() == Some(&b'\n')
         {
@@ -57,7 +61,7 @@ impl Call {
 
     /// What the reader knows to be whole may go: also the line feed that came a chunk after its carriage return.
     fn mark_whole_events(&mut self) {
-        let whole = self.live.as_ref().and_then(|live| live.reader.as_ref()).map_or(0, |reader| reader.whole());
+        let whole = self.reader().map_or(0, |reader| reader.whole());
         self.window.mark_whole(whole);
     }
 
@@ -119,7 +123,7 @@ impl Call {
         self.slow_commit = self.policy().slow_call.limit().is_some_and(|slow| took > slow);
         self.phase = Phase::Streaming;
         self.commit(attempt, choice, reason, shape, None);
-        let whole = self.live.as_ref().and_then(|live| live.reader.as_ref()).map_or(0, |reader| reader.whole());
+        let whole = self.reader().map_or(0, |reader| reader.whole());
         self.window.mark_whole(whole.min(self.held_to));
         if active(Mutant::CommitLosesHeld) {
             self.window.pop();
@@ -187,8 +191,7 @@ impl Call {
 
     /// A chunk ended between the two bytes of the very last line end: its line feed is not waited for, but given.
     fn give_last_line_feed(&mut self) {
-        let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
-        if reader.is_some_and(|reader| reader.line_feed_due()) && self.window.ends_with(b"\r\n\r") {
+        if self.reader().is_some_and(|reader| reader.line_feed_due()) && self.window.ends_with(b"\r\n\r") {
             self.closing = Some(Bytes::from_static(b"\n"));
         }
     }
@@ -200,8 +203,7 @@ impl Call {
         }
         self.window.drop_torn();
         self.give_last_line_feed();
-        let reader = self.live.as_ref().and_then(|live| live.reader.as_ref());
-        if let Some(reason) = reader.and_then(|reader| reader.silent()) {
+        if let Some(reason) = self.reader().and_then(|reader| reader.silent()) {
             self.notice(What::EmptyResponse { reason });
         }
         self.settle(Outcome::Success, Reason::Good, None);
@@ -234,7 +236,7 @@ impl Call {
     }
 
     fn is_protocol_complete(&self) -> bool {
-        self.live.as_ref().and_then(|live| live.reader.as_ref()).is_some_and(|reader| reader.complete())
+        self.reader().is_some_and(|reader| reader.complete())
     }
 
     fn is_empty_completion(&self) -> bool {
@@ -254,7 +256,7 @@ impl Call {
     }
 
     fn fail_empty_stream(&mut self) {
-        let any = self.live.as_ref().and_then(|live| live.reader.as_ref()).is_some_and(|reader| reader.any_event());
+        let any = self.reader().is_some_and(|reader| reader.any_event());
         self.notice(What::EmptyResponse { reason: "empty_stream" });
         self.fail(Failure::empty_stream(any));
     }
