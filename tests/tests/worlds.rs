@@ -17,7 +17,6 @@ use surefoot_sim::world::World;
 use surefoot_sim::world::client::Client;
 use surefoot_sim::world::episode::Address;
 use surefoot_sim::world::log::Keep;
-use surefoot_sim::world::script::Chunking;
 use surefoot_sim::world::site::{Account, Site};
 use surefoot_sim::world::speech::Ask;
 use surefoot_sim::world::tape::Tape;
@@ -280,27 +279,13 @@ fn simulated() -> Decisions {
     };
     let late = |number: u64| Time(100_000_000 + 300_000 * number);
     let scenario = Scenario {
-        seed: 1,
-        words: Vec::new(),
-        tree,
-        reloads: Vec::new(),
         sites: SOURCES.iter().enumerate().map(site).collect(),
         accounts: vec![Account::new(0, Span::from_secs(1))],
-        episodes: Vec::new(),
         arrivals: AT_ONCE.iter().zip(0..).map(|(model, number)| (late(number), client(model, true))).collect(),
-        absent: Default::default(),
         queue: SEQUENCE.iter().map(|(model, stream)| client(model, *stream)).collect(),
         workers: vec![Time(1)],
         thinks: Span::from_millis(1),
-        heal: None,
-        chunking: Chunking::Pieces,
-        refuses_words: false,
-        longest_hint: Span::from_secs(5),
-        store_latency: Span::ZERO,
-        sharing: None,
-        finishes_for_nobody: false,
-        late_ppm: 0,
-        lone: None,
+        ..Scenario::still(1, tree)
     };
     let mut world = World::new(Arc::new(scenario), Keep::Nothing, true);
     let (tape, lines) = Tape::new();

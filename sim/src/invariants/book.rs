@@ -40,6 +40,14 @@ struct Source {
     tokens: Leak,
 }
 
+impl Source {
+    /// Whether its limits let one more start.
+    fn has_room(&self, now: Time, tokens: u32, grace: f64) -> bool {
+        let full = self.max_concurrency > 0 && self.inflight >= self.max_concurrency;
+        !full && self.requests.fits(now, self.rpm, 1, grace) && self.tokens.fits(now, self.tpm, tokens, grace)
+    }
+}
+
 /// A leaking bucket: what was used and has not leaked away; the limit holds over every pair of grants iff it never
 /// passes one minute's worth.
 #[derive(Copy, Clone, Debug, Default)]
@@ -348,17 +356,11 @@ impl Book {
 
     /// What keeps a candidate from starting; the more lasting reason first. The pool counts in whole millionths, the book in
     /// fractions: `grace` decides what lies between, for or against.
-    fn bar(&mut self, now: Time, target: TargetId, standing: &Standing, tokens: u32, grace: f64) -> Option<Bar> {
+    fn bar(&self, now: Time, target: TargetId, standing: &Standing, tokens: u32, grace: f64) -> Option<Bar> {
         let target = self.targets.get(target.0 as usize)?.as_ref()?;
-        let source = self.sources[target.source.0 as usize].as_mut()?;
-        if target.breaker.door(now) == Door::Shut {
-            return Some(Bar::Breaker);
-        }
-        if source.rest.max(self.accounts[source.account.0 as usize]) > now {
-            return Some(Bar::Rest);
-        }
-        if standing.not_before > now {
-            return Some(Bar::Backoff);
+        let source = self.sources[target.source.0 as usize].as_ref()?;
+        if let Some(bar) = self.closed(now, target, source, standing.not_before) {
+            return Some(bar);
         }
         // At its ceiling the pace says nothing: whose limit that is says it.
         let limit = match target.pace {
@@ -368,12 +370,19 @@ impl Book {
         if f64::from(target.inflight) >= (limit + grace).floor() {
             return Some(Bar::Pace);
         }
-        let full = source.max_concurrency > 0 && source.inflight >= source.max_concurrency;
-        if full
-            || !source.requests.fits(now, source.rpm, 1, grace)
-            || !source.tokens.fits(now, source.tpm, tokens, grace)
-        {
-            return Some(Bar::Limit);
+        (!source.has_room(now, tokens, grace)).then_some(Bar::Limit)
+    }
+
+    /// What keeps a candidate from starting whatever its pace and its limits say.
+    fn closed(&self, now: Time, target: &Target, source: &Source, not_before: Time) -> Option<Bar> {
+        if target.breaker.door(now) == Door::Shut {
+            return Some(Bar::Breaker);
+        }
+        if source.rest.max(self.accounts[source.account.0 as usize]) > now {
+            return Some(Bar::Rest);
+        }
+        if not_before > now {
+            return Some(Bar::Backoff);
         }
         None
     }

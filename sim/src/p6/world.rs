@@ -3,8 +3,6 @@
 //! What the study recorded is in `docs/p6.md`, beside what this world makes of it. What it did not record (latencies, the
 //! account's size, the gates') is chosen here, so that the policy of the study's first run lands on its figures.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 use surefoot_core::gateway::Operation;
 use surefoot_core::time::{Span, Time};
@@ -14,7 +12,6 @@ use super::policy::Policy;
 use crate::scenario::Scenario;
 use crate::world::client::Client;
 use crate::world::episode::Address;
-use crate::world::script::Chunking;
 use crate::world::site::{Account, AtLimit, Site};
 use crate::world::speech::Ask;
 use crate::world::trouble::Trouble;
@@ -175,26 +172,11 @@ pub fn scenario(seed: u64, tree: Value) -> Scenario {
         Some(late) => Time((1 + late) * JOINING.0),
     };
     Scenario {
-        seed,
-        words: Vec::new(),
-        tree,
-        reloads: Vec::new(),
         sites: sites(),
         accounts,
-        episodes: Vec::new(),
-        arrivals: Vec::new(),
-        absent: BTreeSet::new(),
         queue: vec![client; (CALLS - CACHED) as usize],
         workers: (0..CALLERS.1).map(begins).collect(),
         thinks: THINKS,
-        heal: None,
-        chunking: Chunking::Pieces,
-        refuses_words: false,
-        longest_hint: Span::from_secs(5),
-        store_latency: Span::ZERO,
-        sharing: None,
-        finishes_for_nobody: false,
-        late_ppm: 0,
-        lone: None,
+        ..Scenario::still(seed, tree)
     }
 }

@@ -1,8 +1,6 @@
 //! A hostile scenario out of a seed. Swarm testing: each run has some faults and lacks others, for a fault that is always
 //! there hides what only its absence would show.
 
-use std::collections::BTreeSet;
-
 use surefoot_core::event::CancelCause;
 use surefoot_core::gateway::Operation;
 use surefoot_core::time::{Span, Time};
@@ -66,30 +64,19 @@ pub fn draw(seed: u64) -> Scenario {
     let count = options.range(30, 400);
     let spacing = Span::from_millis(options.pick(&[2, 20, 20, 100, 400, 2000]));
     let horizon = Time(count * spacing.0 + 1_000_000);
-    let troubles: Vec<Trouble> = trouble::ALL.into_iter().filter(|_| options.chance(450_000)).collect();
+    let troubles: Vec<Trouble> = trouble::ALL.iter().copied().filter(|_| options.chance(450_000)).collect();
     let lone = lone.then(|| options.below(sites.len() as u64) as usize);
     let mut scenario = Scenario {
-        seed,
-        words: Vec::new(),
-        tree,
-        reloads: Vec::new(),
         sites,
         accounts,
-        episodes: Vec::new(),
-        arrivals: Vec::new(),
-        absent: BTreeSet::new(),
-        queue: Vec::new(),
-        workers: Vec::new(),
-        thinks: Span::ZERO,
-        heal: None,
         chunking: options.pick(&[Chunking::Pieces, Chunking::Anywhere, Chunking::Anywhere, Chunking::Bytes]),
         refuses_words: knobs.refuses_words,
         longest_hint: Span::from_secs(options.pick(&[1, 4, 20])),
         store_latency: Span::from_millis(if options.chance(150_000) { options.pick(&[1, 20, 300]) } else { 0 }),
-        sharing: None,
         finishes_for_nobody: options.chance(100_000),
         late_ppm: options.pick(&[0, 0, 300_000]),
         lone,
+        ..Scenario::still(seed, tree)
     };
     match lone {
         Some(healthy) => kill_others(&mut scenario, healthy, &mut options),

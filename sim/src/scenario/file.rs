@@ -1,7 +1,7 @@
 //! A scenario as a person writes it: sources and how they behave, who asks them, what befalls them, and the policy. TOML, or
 //! JSON by extension; `docs/simulation.md` has every key.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -218,7 +218,7 @@ impl Default for StoreEntry {
 
 /// The kinds of trouble by the names that files use.
 pub fn trouble_names() -> impl Iterator<Item = (String, Trouble)> {
-    trouble::ALL.into_iter().map(|trouble| {
+    trouble::ALL.iter().copied().map(|trouble| {
         let name = match trouble {
             Trouble::Status(status) => format!("status-{status}"),
             other => kebab(&format!("{other:?}")),
@@ -352,27 +352,20 @@ fn build(file: &File, policy: Value) -> Result<Scenario, Vec<String>> {
     // What would never end is cut long after everybody came; with workers nobody knows when that is.
     let over = at.after(Span::from_secs(if open { 1800 } else { 365 * 86_400 }));
     Ok(Scenario {
-        seed: file.seed,
         words: vec![format!("{} sources, {} calls", file.sources.len(), clients.len())],
         refuses_words: tree["default_policy"]["failover_rules"].to_string().contains(trouble::REFUSED_WORDS),
-        tree,
-        reloads: Vec::new(),
         sites,
         accounts,
         episodes,
         arrivals,
-        absent: BTreeSet::new(),
         queue: if open { Vec::new() } else { clients },
         workers,
         thinks,
         heal: open.then_some(Heal { at: over, judged: over }),
         chunking: Chunking::Anywhere,
         longest_hint: Span::from_secs(20),
-        store_latency: Span::ZERO,
         sharing,
-        finishes_for_nobody: false,
-        late_ppm: 0,
-        lone: None,
+        ..Scenario::still(file.seed, tree)
     })
 }
 
@@ -660,7 +653,7 @@ mod tests {
     #[test]
     fn troubles_have_names_and_no_name_twice() {
         let names: Vec<String> = trouble_names().map(|(name, _)| name).collect();
-        let unique: BTreeSet<&String> = names.iter().collect();
+        let unique: std::collections::BTreeSet<&String> = names.iter().collect();
         assert_eq!(unique.len(), names.len());
         assert!(names.iter().all(|name| trouble(name).is_some()));
         assert_eq!(trouble("error-behind-200"), Some(Trouble::ErrorBehind200));

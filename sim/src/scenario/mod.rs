@@ -63,6 +63,35 @@ pub struct Scenario {
     pub lone: Option<usize>,
 }
 
+impl Scenario {
+    /// A world in which nobody comes and nothing happens, under this configuration: what a scenario does not say.
+    pub fn still(seed: u64, tree: serde_json::Value) -> Scenario {
+        Scenario {
+            seed,
+            words: Vec::new(),
+            tree,
+            reloads: Vec::new(),
+            sites: Vec::new(),
+            accounts: Vec::new(),
+            episodes: Vec::new(),
+            arrivals: Vec::new(),
+            absent: BTreeSet::new(),
+            queue: Vec::new(),
+            workers: Vec::new(),
+            thinks: Span::ZERO,
+            heal: None,
+            chunking: Chunking::Pieces,
+            refuses_words: false,
+            longest_hint: Span::from_secs(5),
+            store_latency: Span::ZERO,
+            sharing: None,
+            finishes_for_nobody: false,
+            late_ppm: 0,
+            lone: None,
+        }
+    }
+}
+
 /// The end of all trouble.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Heal {

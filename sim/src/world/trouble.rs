@@ -9,127 +9,33 @@ use super::script::{Close, EPOCH_MS, Fate, Opening, Script};
 use super::speech::{self, Answer, Ask, Part, Piece, Style};
 use crate::rng::Stream;
 
-/// What is wrong with an answer.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names tell")]
-pub enum Trouble {
-    None,
-    Refused,
-    ConnectTimeout,
-    Tls,
-    ResetBeforeHead,
-    NotHttp,
-    BlackHole,
-    Status(u16),
-    Limited,
-    Overloaded,
-    QuotaGone,
-    BadKey,
-    ResetAfterHead,
-    SilentAfterHead,
-    CommentsForever,
-    SlowFirstByte,
-    CutBeforeContent,
-    ResetBeforeContent,
-    CutAfterContent,
-    TornAfterContent,
-    ResetAfterContent,
-    SilentAfterContent,
-    ErrorBeforeContent,
-    ErrorAfterContent,
-    ErrorBehind200,
-    MalformedBeforeContent,
-    MalformedAfterContent,
-    DriftedBeforeContent,
-    DriftedAfterContent,
-    Html,
-    EmptyBody,
-    WrongContentType,
-    JsonForStream,
-    StreamForJson,
-    Empty,
-    NoChoices,
-    ZeroUsage,
-    DoubleDone,
-    AfterTheEnd,
-    NoDone,
-    NoLastBlankLine,
-    LongOpening,
-    RefusedWords,
-    BadCoding,
-    TooLarge,
-    Unstructured,
-    KeyInError,
-    Trickle,
+/// Declares the troubles, and the list of those that chance may pick.
+macro_rules! troubles {
+    ($($name:ident,)* ; $($status:literal,)*) => {
+        /// What is wrong with an answer.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "the names tell")]
+        pub enum Trouble {
+            None,
+            Status(u16),
+            $($name,)*
+        }
+
+        /// Every trouble that chance may pick; statuses stand for their kind.
+        pub const ALL: &[Trouble] = &[$(Trouble::$name,)* $(Trouble::Status($status),)*];
+    };
 }
 
-/// Every trouble that chance may pick; statuses stand for their kind.
-pub const ALL: [Trouble; 61] = {
-    use Trouble::*;
-    [
-        Refused,
-        ConnectTimeout,
-        Tls,
-        ResetBeforeHead,
-        NotHttp,
-        BlackHole,
-        Limited,
-        Overloaded,
-        QuotaGone,
-        BadKey,
-        ResetAfterHead,
-        SilentAfterHead,
-        CommentsForever,
-        SlowFirstByte,
-        CutBeforeContent,
-        ResetBeforeContent,
-        CutAfterContent,
-        TornAfterContent,
-        ResetAfterContent,
-        SilentAfterContent,
-        ErrorBeforeContent,
-        ErrorAfterContent,
-        ErrorBehind200,
-        MalformedBeforeContent,
-        MalformedAfterContent,
-        DriftedBeforeContent,
-        DriftedAfterContent,
-        Html,
-        EmptyBody,
-        WrongContentType,
-        JsonForStream,
-        StreamForJson,
-        Empty,
-        NoChoices,
-        ZeroUsage,
-        DoubleDone,
-        AfterTheEnd,
-        NoDone,
-        NoLastBlankLine,
-        LongOpening,
-        RefusedWords,
-        BadCoding,
-        TooLarge,
-        Unstructured,
-        KeyInError,
-        Trickle,
-        Status(301),
-        Status(400),
-        Status(402),
-        Status(403),
-        Status(404),
-        Status(408),
-        Status(413),
-        Status(422),
-        Status(425),
-        Status(500),
-        Status(502),
-        Status(503),
-        Status(504),
-        Status(524),
-        Status(999),
-    ]
-};
+troubles! {
+    Refused, ConnectTimeout, Tls, ResetBeforeHead, NotHttp, BlackHole, Limited, Overloaded, QuotaGone, BadKey,
+    ResetAfterHead, SilentAfterHead, CommentsForever, SlowFirstByte, CutBeforeContent, ResetBeforeContent,
+    CutAfterContent, TornAfterContent, ResetAfterContent, SilentAfterContent, ErrorBeforeContent, ErrorAfterContent,
+    ErrorBehind200, MalformedBeforeContent, MalformedAfterContent, DriftedBeforeContent, DriftedAfterContent, Html,
+    EmptyBody, WrongContentType, JsonForStream, StreamForJson, Empty, NoChoices, ZeroUsage, DoubleDone, AfterTheEnd,
+    NoDone, NoLastBlankLine, LongOpening, RefusedWords, BadCoding, TooLarge, Unstructured, KeyInError, Trickle,
+    ;
+    301, 400, 402, 403, 404, 408, 413, 422, 425, 500, 502, 503, 504, 524, 999,
+}
 
 /// The text that failover rules of worlds refuse.
 pub const REFUSED_WORDS: &str = "all capacity is exhausted";

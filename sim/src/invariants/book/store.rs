@@ -7,7 +7,7 @@ use surefoot_core::pool::{
 };
 use surefoot_core::time::Time;
 
-use super::super::breaker::{Breaker, Door, Says};
+use super::super::breaker::{Breaker, Says};
 use super::{Bar, Book, GRACE, Held, Leak, Wrong};
 use crate::world::shared::call_of;
 
@@ -87,23 +87,14 @@ impl Book {
     fn bar_at_store(&self, now: Time, admit: &Admit, candidate: &Candidate, grace: f64) -> Option<Bar> {
         let target = self.targets.get(candidate.target.0 as usize)?.as_ref()?;
         let source = self.sources[target.source.0 as usize].as_ref()?;
-        if target.breaker.door(now) == Door::Shut {
-            return Some(Bar::Breaker);
-        }
-        if source.rest.max(self.accounts[source.account.0 as usize]) > now {
-            return Some(Bar::Rest);
-        }
-        if candidate.not_before > now {
-            return Some(Bar::Backoff);
+        if let Some(bar) = self.closed(now, target, source, candidate.not_before) {
+            return Some(bar);
         }
         if candidate.paced {
             return Some(Bar::Pace);
         }
-        let full = source.max_concurrency > 0 && source.inflight >= source.max_concurrency;
         let behind = candidate.behind && source.tpm > 0;
-        let fits =
-            source.requests.fits(now, source.rpm, 1, grace) && source.tokens.fits(now, source.tpm, admit.tokens, grace);
-        (full || behind || !fits).then_some(Bar::Limit)
+        (behind || !source.has_room(now, admit.tokens, grace)).then_some(Bar::Limit)
     }
 
     fn admitted(
