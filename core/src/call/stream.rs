@@ -17,7 +17,6 @@ impl Call {
     pub(super) fn on_stream_bytes(&mut self, bytes: Bytes) {
         let chunk = bytes.clone();
         self.window.push(bytes);
-        self.take_late_line_feed(&chunk);
         let mut rest = &chunk[..];
         while matches!(self.phase, Phase::Window | Phase::Streaming) {
             let max_bytes = match self.phase {
@@ -33,14 +32,14 @@ impl Call {
             let event = reader.next(&mut within);
             let full = reader.offset() >= max_bytes;
             rest = &rest[rest.len() - within.len() - beyond.len()..];
+            // A line feed that came a chunk after its carriage return belongs to the event before (S12).
+            let whole = event.as_ref().map_or(reader.whole(), |event| event.from);
+            self.pass(whole);
             match event {
                 Some(event) => self.on_event(event, complete),
                 None if full => self.try_commit(CommitReason::WindowBytes),
                 None => break,
             }
-        }
-        if self.phase == Phase::Streaming && !active(Mutant::LateLineFeedLost) {
-            self.mark_whole_events();
         }
     }
 
@@ -48,21 +47,15 @@ impl Call {
         self.live.as_ref()?.reader.as_deref()
     }
 
-    /// The line feed of an event that is out already goes with it, whatever this chunk brings behind it: in one chunk with
-    /// the event it would have gone as well (S12).
-    fn take_late_line_feed(&mut self, chunk: &[u8]) {
-        if let Some(reader) = self.reader().filter(|reader| self.phase == Phase::Streaming && reader.line_feed_due())
-            && !active(Mutant::LateLineFeedLost)
-            && chunk.first() == Some(&b'\n')
-        {
-            self.window.mark_whole(reader.offset() + 1);
+    /// Everything up to `whole` is events that were seen already.
+    fn pass(&mut self, whole: u64) {
+        if active(Mutant::LateLineFeedLost) {
+            return;
         }
-    }
-
-    /// What the reader knows to be whole may go: also the line feed that came a chunk after its carriage return.
-    fn mark_whole_events(&mut self) {
-        let whole = self.reader().map_or(0, |reader| reader.whole());
-        self.window.mark_whole(whole);
+        self.held_to = self.held_to.max(whole);
+        if self.phase == Phase::Streaming {
+            self.window.mark_whole(whole);
+        }
     }
 
     /// An event, and whether the answer had all that its protocol wants before it.
@@ -79,7 +72,7 @@ impl Call {
         let Some(live) = self.live.as_mut() else { return };
         live.held_events += 1;
         let held_events = live.held_events;
-        self.event_from = core::mem::replace(&mut self.held_to, event.end);
+        (self.event_from, self.held_to) = (event.from, event.end);
         match event.kind {
             Kind::Error(fact) => {
                 let fact = self.judged_error(*fact);
@@ -123,8 +116,7 @@ impl Call {
         self.slow_commit = self.policy().slow_call.limit().is_some_and(|slow| took > slow);
         self.phase = Phase::Streaming;
         self.commit(attempt, choice, reason, shape, None);
-        let whole = self.reader().map_or(0, |reader| reader.whole());
-        self.window.mark_whole(whole.min(self.held_to));
+        self.window.mark_whole(self.held_to);
         if active(Mutant::CommitLosesHeld) {
             self.window.pop();
         }

@@ -123,6 +123,8 @@ pub enum Kind {
 /// One whole event, seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// The offset in the stream of its first byte, where the event before is over to its last line feed.
+    pub from: u64,
     /// The offset in the stream just behind its blank line (or behind the last byte, at the end of the stream). An LF that
     /// comes in the next slice after a CR is not counted here, see [`stream::StreamReader::whole`].
     pub end: u64,

@@ -22,6 +22,8 @@ pub struct Block<'a> {
     pub name: &'a [u8],
     /// Its data lines joined by line feeds; `None` when it has none, so that nothing is dispatched.
     pub data: Option<&'a [u8]>,
+    /// The offset of its first byte: behind the blank line before it, its late LF included.
+    pub from: u64,
     /// The offset just behind its blank line.
     pub end: u64,
 }
@@ -177,7 +179,7 @@ impl Scanner {
             self.take_held_line(&mut None);
         }
         self.stopped = true;
-        self.has_data.then(|| (self.block(None, self.offset), closing))
+        self.has_data.then(|| (self.block(None, self.whole), closing))
     }
 
     /// Counts the event that [`Scanner::close`] told as a whole one.
@@ -281,17 +283,18 @@ impl Scanner {
     }
 
     fn dispatch<'s, 'i: 's>(&'s mut self, in_place: Option<&'i [u8]>) -> Block<'s> {
-        self.whole = self.offset;
+        let from = core::mem::replace(&mut self.whole, self.offset);
         self.spent = true;
-        self.block(in_place, self.offset)
+        self.block(in_place, from)
     }
 
-    fn block<'s, 'i: 's>(&'s self, in_place: Option<&'i [u8]>, end: u64) -> Block<'s> {
+    fn block<'s, 'i: 's>(&'s self, in_place: Option<&'i [u8]>, from: u64) -> Block<'s> {
         let held = || self.data.get(self.data_from..).unwrap_or_default();
         Block {
             name: self.name.get(..self.name_len).unwrap_or_default(),
             data: self.has_data.then(|| in_place.unwrap_or_else(held)),
-            end,
+            from,
+            end: self.offset,
         }
     }
 }

@@ -33,14 +33,17 @@ impl StreamReader {
     /// comes any more: the rest is consumed and dropped (M5).
     pub fn next(&mut self, input: &mut &[u8]) -> Option<Event> {
         let event = match self.scanner.scan(input)? {
-            Scanned::Oversized(end) => return Some(Event { end, kind: Kind::Oversized, terminal: false }),
+            Scanned::Oversized(end) => {
+                let from = self.scanner.whole();
+                return Some(Event { from, end, kind: Kind::Oversized, terminal: false });
+            }
             Scanned::Block(block) => {
                 self.any_event |= block.data.is_some();
                 let (kind, terminal) = match block.data {
                     Some(data) => understand(self.format, block.name, data, &mut self.memory),
                     None => (Kind::Opener, false),
                 };
-                Event { end: block.end, kind, terminal }
+                Event { from: block.from, end: block.end, kind, terminal }
             }
         };
         if event.terminal {
@@ -55,11 +58,11 @@ impl StreamReader {
         let (block, closing) = self.scanner.close()?;
         let data = block.data.filter(|data| is_done(data) || json::is_valid(data))?;
         let (kind, terminal) = understand(self.format, block.name, data, &mut self.memory);
-        let end = block.end;
+        let (from, end) = (block.from, block.end);
         self.any_event = true;
         self.closing = closing;
         self.scanner.accept();
-        Some(Event { end, kind, terminal })
+        Some(Event { from, end, kind, terminal })
     }
 
     /// The line ends that close the event which [`StreamReader::finish`] told; empty when there was none.

@@ -223,6 +223,34 @@ fn a_late_line_feed_goes_before_a_malformed_event_too() {
     }
 }
 
+/// M5, S12: the same where the window's limit makes the commit, at any byte and in any chunks.
+#[test]
+fn a_late_line_feed_goes_at_any_limit_of_the_window() {
+    let ping = ": ping\n\n";
+    for last in ["data: {\"bad\n\n", OVERLOADED, STOP, "data: {\"cut"] {
+        let all = [ROLE, ping, ping, last].concat().replace('\n', "\r\n");
+        let from = ROLE.len() as u64;
+        for limit in from..from + 3 * ping.len() as u64 {
+            let run = |pieces: &[&str]| {
+                let mut world = World::streams(vec![vec![cut(pieces)]]);
+                world.policy.window.max_bytes = limit;
+                let out = world.run();
+                (out.commit.map(|commit| commit.reason), out.end.clone(), out.text().to_owned())
+            };
+            let whole = run(&[&all]);
+            let (pings, _) = whole.2.rsplit_once("ping\r\n\r\n").expect("both pings are told");
+            assert!(pings.contains("ping\r\n\r\n"), "{limit}: {whole:?}");
+            let bytes: Vec<&str> = all.split_inclusive(|_| true).collect();
+            assert_eq!(run(&bytes), whole, "limit {limit}, byte by byte");
+            for at in usize::try_from(from).unwrap() - 4..all.len() - 1 {
+                let (one, rest) = all.split_at(at);
+                let (two, three) = rest.split_at(1);
+                assert_eq!(run(&[one, two, three]), whole, "limit {limit}, cut at {at}");
+            }
+        }
+    }
+}
+
 /// F16, S12: the window's limit is met at the same byte in any chunking: an error behind it does not fail over.
 #[test]
 fn the_windows_limit_does_not_depend_on_chunks() {
