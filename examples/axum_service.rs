@@ -277,7 +277,10 @@ impl Host for CallHost {
             line.insert(op.lease(), self.place.clone());
         }
         while let Some((lease, reply)) = pool.pop_granted() {
-            let Some(place) = line.remove(&lease) else {
+            // Whoever is refused may stand in line all the same.
+            let granted = matches!(reply, Reply::Granted { .. });
+            let place = if granted { line.remove(&lease) } else { line.get(&lease).cloned() };
+            let Some(place) = place else {
                 pool.apply(self.shared.now(), &Op::Leave { lease });
                 continue;
             };

@@ -41,7 +41,10 @@ impl Proxy {
             waiting.insert(op.lease(), line.clone());
         }
         while let Some((lease, reply)) = pool.pop_granted() {
-            let told = waiting.remove(&lease).is_some_and(|line| line.send(Input::Reply { lease, reply }).is_ok());
+            // Whoever is refused may stand in line all the same.
+            let granted = matches!(reply, Reply::Granted { .. });
+            let line = if granted { waiting.remove(&lease) } else { waiting.get(&lease).cloned() };
+            let told = line.is_some_and(|line| line.send(Input::Reply { lease, reply }).is_ok());
             if !told {
                 pool.apply(self.now(), &Op::Leave { lease });
             }

@@ -135,6 +135,22 @@ impl<H: Host> Drive<H> {
         }
     }
 
+    /// Gives the call's timers their turn while the client has not taken the last [`Step::Data`], and reads nothing: its
+    /// lease is renewed and its deadline kept however long the client pauses (S4, M5). Registers the waker for the next
+    /// timer. Whoever stops polling [`Drive::poll_next`] for want of room polls this instead.
+    pub fn poll_timers(&mut self, cx: &mut Context<'_>) {
+        while self.unflushed && !active(Mutant::TimersStarve) {
+            match self.run() {
+                Err(Some(at)) if self.host.poll_sleep(cx, at).is_ready() => self.handle(Input::Tick),
+                Err(_) => return,
+                Ok(step) => {
+                    debug_assert!(false, "{step:?} before the last piece was taken");
+                    return;
+                }
+            }
+        }
+    }
+
     /// Ends the call for `cause` and does what is left to do. Returns the steps that still concern a client, which is
     /// nobody unless the cause is [`CancelCause::Shutdown`]: then poll on.
     pub fn cancel(&mut self, cause: CancelCause) {
@@ -245,7 +261,12 @@ mod tests {
     }
 
     fn drive(script: Vec<Deed>) -> Drive<Scripted> {
+        drive_with(script, |_| {})
+    }
+
+    fn drive_with(script: Vec<Deed>, change: impl FnOnce(&mut crate::policy::CallPolicy)) -> Drive<Scripted> {
         let mut world = World::streams(vec![vec![]]);
+        change(&mut world.policy);
         let call = world.call();
         let host = Scripted {
             pool: world.pool,
@@ -317,6 +338,63 @@ mod tests {
         let now = drive.host().now;
         drive.host_mut().pool.apply(now, &Op::Leave { lease: crate::id::LeaseId(0) });
         assert_eq!(drive.host().pool.views(now).map(|view| view.inflight).sum::<u32>(), 1, "the lease was renewed");
+    }
+
+    /// M5, S4: a client that takes nothing for an hour keeps its place, has nothing read for it, and misses no byte.
+    #[test]
+    fn timers_have_their_turn_while_the_client_takes_nothing() {
+        let mut drive = drive(sse(&[&delta("a"), &delta("b"), STOP, DONE]));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Commit(_))));
+        let Poll::Ready(Step::Data(first)) = step(&mut drive) else { panic!("no data") };
+        let before = drive.host().asked_upstream;
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..60 {
+            drive.poll_timers(&mut cx);
+            let due = drive.host().slept.expect("a timer");
+            drive.host_mut().now = due;
+        }
+        assert_eq!(drive.host().asked_upstream, before);
+        let now = drive.host().now;
+        assert!(now >= Time(3_600_000_000), "{now:?}");
+        drive.host_mut().pool.apply(now, &Op::Leave { lease: crate::id::LeaseId(0) });
+        assert_eq!(drive.host().pool.views(now).map(|view| view.inflight).sum::<u32>(), 1, "the lease was renewed");
+        let mut body = Vec::from(&first[..]);
+        while let Poll::Ready(Step::Data(bytes)) = step(&mut drive) {
+            body.extend_from_slice(&bytes);
+        }
+        assert!(drive.is_finished());
+        assert_eq!(body, [&delta("a"), &delta("b"), STOP, DONE].concat().into_bytes());
+    }
+
+    /// M5, F6: the deadline passes while the client takes nothing: its place is free at once, the error waits for it.
+    #[test]
+    fn the_deadline_passes_while_the_client_takes_nothing() {
+        let mut drive = drive_with(sse(&[&delta("a"), &delta("b")]), |policy| {
+            policy.deadline = crate::time::Span::from_secs(30);
+        });
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Commit(_))));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Data(_))));
+        drive.host_mut().now = Time(31_000_000);
+        drive.poll_timers(&mut Context::from_waker(Waker::noop()));
+        let now = drive.host().now;
+        assert_eq!(drive.host().pool.views(now).map(|view| view.inflight).sum::<u32>(), 0);
+        assert_eq!(drive.host().live, None);
+        let Poll::Ready(Step::Data(told)) = step(&mut drive) else { panic!("no error event") };
+        assert!(String::from_utf8_lossy(&told).contains("stream_incomplete"));
+        assert_eq!(step(&mut drive), Poll::Ready(Step::End(End::Incomplete(crate::event::Incomplete::Deadline))));
+    }
+
+    /// X4: a client that leaves what is over already, without having taken the last of it, ends it all the same.
+    #[test]
+    fn leaving_what_is_over_but_not_taken_ends_it() {
+        let mut drive = drive(sse(&[&delta("a"), &delta("b"), STOP, DONE]));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Commit(_))));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Data(_))));
+        drive.host_mut().now = Time(3_600_000_000);
+        drive.cancel(CancelCause::Shutdown);
+        assert!(!drive.is_finished(), "the client may still take its stream_incomplete");
+        drive.cancel(CancelCause::ClientStalled);
+        assert!(drive.is_finished());
     }
 
     /// X4: leaving drops the attempt and gives its lease back at once.

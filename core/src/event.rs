@@ -230,7 +230,7 @@ pub enum Action {
     Abort(AttemptNo),
     /// Send the client this attempt's head: from here on it sees this attempt and no other.
     Commit(Commit),
-    /// Send the client these bytes. At most one is handed out before the driver tells [`Input::Flushed`] or polls on.
+    /// Send the client these bytes. The next ones, and the end, come behind [`Input::Flushed`].
     Forward(Bytes),
     /// Something worth telling.
     Notice(Notice),

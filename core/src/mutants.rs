@@ -105,7 +105,7 @@ mutants! {
     FirstErrorTold = "first-error-told",
     /// A provider's key is told to the client (X6).
     KeyTold = "key-told",
-    /// Timers wait until there is no news (S4).
+    /// Timers wait until there is no news, and while the client takes nothing (S4).
     TimersStarve = "timers-starve",
     /// A line feed that comes a chunk after its carriage return is lost (S12).
     LateLineFeedLost = "late-line-feed-lost",

@@ -12,6 +12,7 @@ use surefoot_tests::{Gateway, Runtime, on_each_runtime, skip, within};
 on_each_runtime!(
     a_client_that_does_not_read_makes_the_upstream_wait,
     a_client_that_stops_reading_for_good_is_dropped,
+    a_deadline_passes_while_the_client_does_not_read,
     a_client_that_leaves_in_the_window_or_after_commit_drops_the_upstream,
 );
 
@@ -95,6 +96,26 @@ fn a_client_that_stops_reading_for_good_is_dropped(runtime: &Runtime) {
     let open = post("/v1/chat/completions", &body).send(gateway.addr()).expect("a head");
     assert!(within(10, || upstream.left() == 1), "the upstream still waits for a client that reads nothing");
     assert!(open.finish().is_err(), "the answer must not look complete");
+}
+
+/// The call's timers go on while its client pauses: the source is free at the deadline, and the client hears of it when it
+/// reads on (F6, M5, S4).
+fn a_deadline_passes_while_the_client_does_not_read(runtime: &Runtime) {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let upstream = flood(Arc::clone(&sent));
+    let policy = "[default_policy]\ndeadline_seconds = 1.5\n";
+    let config = config(&upstream, "client_stall_seconds = 0").replace("[default_policy]\n", policy);
+    let gateway = Gateway::start(runtime, &config);
+    let body = json!({ "model": "up/m", "stream": true, "messages": [{ "role": "user", "content": "Hi" }] });
+    let mut open = post("/v1/chat/completions", &body).send(gateway.addr()).expect("a head");
+    assert!(within(10, || upstream.left() == 1), "the upstream is held beyond the deadline for a client that pauses");
+    let (mut received, mut tail) = (0, Vec::new());
+    while let Some(chunk) = open.chunk().expect("an orderly end") {
+        received += chunk.len();
+        tail = chunk;
+    }
+    let tail = String::from_utf8_lossy(&tail);
+    assert!(received < 25 * MIB && tail.contains("stream_incomplete") && tail.contains("deadline"), "{tail}");
 }
 
 fn a_client_that_leaves_in_the_window_or_after_commit_drops_the_upstream(runtime: &Runtime) {

@@ -112,6 +112,16 @@ struct Fallback {
     held: u64,
 }
 
+/// Whether the client can take a piece.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Client {
+    Free,
+    /// It has not taken the last piece yet.
+    Busy,
+    /// Nobody is there; what is still told goes nowhere and is not waited for.
+    Gone,
+}
+
 /// One request as a state machine. See the [crate's contract](crate) for how it is driven.
 #[derive(Debug)]
 pub struct Call {
@@ -139,8 +149,7 @@ pub struct Call {
     judge: Judge,
     /// What the JSON asked for has to fit (G17).
     schema: Option<Box<dyn Schema>>,
-    /// A forwarded piece that the client has not taken yet.
-    blocked: bool,
+    client: Client,
     /// What follows the window's bytes: the `stream_incomplete` event, or a line feed.
     closing: Option<Bytes>,
     ending: Option<End>,
@@ -173,10 +182,12 @@ pub struct Call {
 /// The waiting of a call.
 #[derive(Clone, Debug, Default)]
 struct Wait {
-    /// Since when it waits now.
-    since: Option<Time>,
-    /// For what.
+    /// Since when it waits, whatever for (G16).
+    began: Option<Time>,
+    /// For what it waits now.
     why: Option<Refusal>,
+    /// Since when it waits for that, or for another thing that counts alike: backoff is no pushback (G11).
+    since: Option<Time>,
     /// What it has waited before, backoff aside.
     spent: Span,
     /// The last known end of a rest or an open breaker.
@@ -206,7 +217,7 @@ impl Call {
             bridged: None,
             judge: Judge::Live,
             schema: None,
-            blocked: false,
+            client: Client::Free,
             closing: None,
             ending: None,
             fallback: None,
@@ -295,6 +306,11 @@ impl Call {
     /// Takes one input. Time never goes back: the later of `now` and what was known counts.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.now = self.now.max(now);
+        match input {
+            Input::Flushed if self.client == Client::Busy => self.client = Client::Free,
+            Input::Cancel(CancelCause::ClientGone | CancelCause::ClientStalled) => self.client = Client::Gone,
+            _ => {}
+        }
         if self.phase == Phase::Finished && !matches!(input, Input::Reply { reply: Reply::Settled { .. }, .. }) {
             self.late += u64::from(!matches!(input, Input::Flushed | Input::Tick | Input::Reply { .. }));
             return;
@@ -319,20 +335,22 @@ impl Call {
         if let Some(action) = self.actions.pop_front() {
             return Output::Do(action);
         }
-        if self.phase.is_committed() || self.phase == Phase::Finished {
+        if self.client != Client::Busy && (self.phase.is_committed() || self.phase == Phase::Finished) {
             if let Some(bytes) = self.window.pop().or_else(|| self.closing.take()) {
-                self.blocked = true;
+                if self.client == Client::Free {
+                    self.client = Client::Busy;
+                }
                 return Output::Do(Action::Forward(bytes));
             }
             if let Some(end) = self.ending.take() {
                 return Output::Do(Action::Finish(end));
             }
         }
-        Output::Wait(self.timers.next(!self.blocked))
+        Output::Wait(self.timers.next(self.client != Client::Busy))
     }
 
     fn on_tick(&mut self) {
-        while let Some(timer) = self.timers.take_due(self.now, !self.blocked) {
+        while let Some(timer) = self.timers.take_due(self.now, self.client != Client::Busy) {
             match timer {
                 Timer::Deadline => self.on_deadline(),
                 Timer::FirstByte => self.time_out(Reason::FirstByteTimeout),
@@ -350,7 +368,6 @@ impl Call {
     }
 
     fn on_flushed(&mut self) {
-        self.blocked = false;
         if !active(Mutant::IdleBlamesSlowClients) {
             self.restart_idle();
         }

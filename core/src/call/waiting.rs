@@ -183,13 +183,15 @@ impl Call {
 
     fn on_refused(&mut self, why: Refusal, after: Option<Time>, soonest: Option<Time>, progress: Time) {
         self.wait.soonest = soonest;
-        let since = self.wait.since.unwrap_or(self.now);
-        let quiet_since = since.max(progress);
+        let quiet_since = self.wait.began.unwrap_or(self.now).max(progress);
         if let Some(window) = self.policy().stall_window.limit()
-            && self.wait.since.is_some()
+            && self.wait.began.is_some()
             && self.now.since(quiet_since) >= window
         {
             return self.exhausted(Cause::Stalled);
+        }
+        if self.wait.why.is_some_and(|before| (before == Refusal::Backoff) != (why == Refusal::Backoff)) {
+            self.book_wait();
         }
         let until = match why {
             Refusal::Nothing => return self.exhausted(Cause::List),
@@ -212,8 +214,9 @@ impl Call {
     }
 
     fn wait_for(&mut self, why: Refusal, after: Option<Time>, until: Time, quiet_since: Time) {
-        let fresh = self.wait.since.is_none();
+        let fresh = self.wait.began.is_none();
         self.phase = Phase::Waiting;
+        self.wait.began.get_or_insert(self.now);
         self.wait.since.get_or_insert(self.now);
         self.wait.why = Some(why);
         self.timers.clear_waiting();
@@ -245,8 +248,15 @@ impl Call {
 
     pub(super) fn stop_waiting(&mut self) {
         self.timers.clear_waiting();
+        self.wait.began = None;
+        self.book_wait();
+    }
+
+    /// Counts what was waited so far.
+    fn book_wait(&mut self) {
+        let why = self.wait.why.take();
         if let Some(since) = self.wait.since.take()
-            && self.wait.why != Some(Refusal::Backoff)
+            && why != Some(Refusal::Backoff)
         {
             self.wait.spent = Span(self.wait.spent.0.saturating_add(self.now.since(since).0));
         }

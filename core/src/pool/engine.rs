@@ -37,6 +37,8 @@ pub struct Pool {
     pub(super) line: Line,
     /// When the line must be looked at even if nothing frees.
     line_due: Time,
+    /// One in line whose call asks again by then, so that the line is looked at.
+    watch: Option<LeaseId>,
     /// Sources that freed something since the line was last looked at.
     pub(super) freed: Sources,
     outbox: VecDeque<(LeaseId, Reply)>,
@@ -92,6 +94,7 @@ struct Asked {
     /// Its address: who asks for the same list.
     roster: usize,
     wait_until: Time,
+    why: Refusal,
     next: Time,
     /// The soonest that anything ends by itself, be it beyond `wait_until`: one who can wait longer may wait for it.
     soonest: Option<Time>,
@@ -114,6 +117,7 @@ impl Pool {
             turns: Vec::new(),
             line: Line::new(),
             line_due: Time::NEVER,
+            watch: None,
             freed: Sources::NONE,
             outbox: VecDeque::new(),
             progress: Progress::default(),
@@ -130,8 +134,12 @@ impl Pool {
     pub fn apply(&mut self, now: Time, op: &Op) -> Reply {
         self.now = self.now.max(now);
         self.expire();
-        match op {
+        let reply = match op {
             Op::Reserve(reserve) => {
+                // Whoever asks again has not given up: he is not passed over for the time that he named before.
+                if let Some(at) = self.line.position(reserve.lease) {
+                    self.line.extend(at, reserve.wait_until);
+                }
                 self.serve_line();
                 self.reserve(reserve)
             }
@@ -150,11 +158,14 @@ impl Pool {
                 self.serve_line();
                 Reply::Done
             }
-        }
+        };
+        self.keep_watch();
+        reply
     }
 
-    /// News for somebody in line: his lease and a [`Reply::Granted`], or a [`Reply::Refused`] when waiting on is no use any
-    /// more, because breakers opened meanwhile (G7). Either way he stands in line no longer.
+    /// News for somebody in line: his lease and a [`Reply::Granted`], with which he stands in line no longer, or another
+    /// [`Reply::Refused`]. That says that waiting on is no use any more, because breakers opened meanwhile (G7), or, where
+    /// [`line_helps`], until when it is: he keeps his place, and asks again then as if he had been told so at first.
     pub fn pop_granted(&mut self) -> Option<(LeaseId, Reply)> {
         self.outbox.pop_front()
     }
@@ -265,7 +276,7 @@ impl Pool {
         };
         let reply = self.decide(ticket, Question::of(reserve, turn), Admit::of(reserve));
         match reply {
-            Reply::Refused { why, after, .. } if reserve.queue && line_helps(why, after) => {
+            Reply::Refused { why, after, soonest, .. } if reserve.queue && line_helps(why, after) => {
                 let at = match position {
                     Some(at) => {
                         self.line.update(at, reserve);
@@ -275,7 +286,10 @@ impl Pool {
                     None => Some(self.line.join(reserve, turn)),
                 };
                 if let Some(at) = at {
-                    self.note_waiter(at, after);
+                    self.note_waiter(at, why, after, soonest);
+                    if let Some(waiter) = self.line.get_mut(at) {
+                        waiter.told = waiter.next;
+                    }
                 }
             }
             _ => {
@@ -375,9 +389,10 @@ impl Pool {
     }
 
     /// Writes down what a waiter waits for, right after it was refused.
-    fn note_waiter(&mut self, at: usize, after: Option<Time>) {
+    fn note_waiter(&mut self, at: usize, why: Refusal, after: Option<Time>, soonest: Option<Time>) {
         let Some(waiter) = self.line.get_mut(at) else { return };
         waiter.next = after.unwrap_or(Time::NEVER);
+        (waiter.why, waiter.soonest) = (why, soonest);
         waiter.sources = Sources::NONE;
         self.line_due = self.line_due.min(waiter.next);
         for (ranked, verdict) in self.ranked.iter().zip(&self.verdicts) {
@@ -441,6 +456,33 @@ impl Pool {
         }
     }
 
+    /// Sees to it that somebody looks at the line when its time comes. What one waits for may have become another thing
+    /// since he was told: the place that he stood in line for was freed by a pushback, and now it rests. With nobody else
+    /// about, nothing would ever happen again. One who is told is enough: with his question all are asked.
+    fn keep_watch(&mut self) {
+        if self.line_due == Time::NEVER || self.line.len() == 0 {
+            return;
+        }
+        let watch = self.watch.and_then(|lease| self.line.position(lease)).and_then(|at| self.line.get(at));
+        if watch.is_some_and(|watch| watch.told <= self.line_due) {
+            return;
+        }
+        let first = self.line.first_due().copied();
+        self.line_due = first.map_or(Time::NEVER, |first| first.next);
+        let Some(first) = first else { return };
+        if let Some(watch) = self.line.asking_by(first.next) {
+            self.watch = Some(watch.lease);
+            return;
+        }
+        self.watch = Some(first.lease);
+        if let Some(waiter) = self.line.position(first.lease).and_then(|at| self.line.get_mut(at)) {
+            waiter.told = first.next;
+        }
+        // The end that he waits for may lie beyond his reach by now; he gives up in his own time then.
+        let reply = self.refused(first.why, Some(first.next), first.soonest);
+        self.outbox.push_back((first.lease, reply));
+    }
+
     fn take_freed(&mut self) -> Sources {
         let freed = core::mem::replace(&mut self.freed, Sources::NONE);
         self.with_room(freed)
@@ -478,6 +520,7 @@ impl Pool {
             self.line.give_back(at, request);
             if let Some(waiter) = self.line.get_mut(at) {
                 waiter.next = asked.next.min(asked.soonest.unwrap_or(Time::NEVER));
+                (waiter.why, waiter.soonest) = (asked.why, asked.soonest);
                 self.line_due = self.line_due.min(waiter.next);
             }
             return None;
@@ -491,9 +534,9 @@ impl Pool {
         self.line.give_back(at, request);
         match reply {
             Reply::Refused { why, after, soonest, .. } if line_helps(why, after) => {
-                self.note_waiter(at, after);
+                self.note_waiter(at, why, after, soonest);
                 if plain {
-                    self.asked.push(Asked { roster, wait_until, next: after.unwrap_or(Time::NEVER), soonest });
+                    self.asked.push(Asked { roster, wait_until, why, next: after.unwrap_or(Time::NEVER), soonest });
                 }
                 None
             }

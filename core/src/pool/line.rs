@@ -13,7 +13,7 @@ use crate::time::{Span, Time};
 
 use super::lease::IdMap;
 use super::order::Question;
-use super::{Reserve, Roster, Standing};
+use super::{Refusal, Reserve, Roster, Standing};
 
 /// Sources as bits. Two may share one: then a waiter is asked in vain, never forgotten.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +55,11 @@ pub(super) struct Waiter {
     pub(super) sources: Sources,
     /// When it may be able to start by itself.
     pub(super) next: Time,
+    /// The reason of its last refusal, and the soonest end of a rest or an open breaker, be it out of reach.
+    pub(super) why: Refusal,
+    pub(super) soonest: Option<Time>,
+    /// When its call asks again unasked, as far as it was told to.
+    pub(super) told: Time,
     /// After this its call waits no more.
     pub(super) wait_until: Time,
     /// Where its request is kept.
@@ -167,6 +172,9 @@ impl Line {
             lease: reserve.lease,
             sources: Sources::NONE,
             next: Time::NEVER,
+            why: Refusal::Nothing,
+            soonest: None,
+            told: Time::NEVER,
             wait_until: reserve.wait_until,
             slot,
         });
@@ -177,10 +185,28 @@ impl Line {
     /// Takes over what a waiter asks for now; its place and turn stay.
     pub(super) fn update(&mut self, at: usize, reserve: &Reserve) {
         let turn = self.turn(at);
-        if let Some(waiter) = self.waiters.get_mut(at) {
-            waiter.wait_until = reserve.wait_until;
+        self.extend(at, reserve.wait_until);
+        if let Some(waiter) = self.waiters.get(at) {
             self.requests[waiter.slot as usize].take_in(reserve, turn);
         }
+    }
+
+    /// Lets a waiter wait until then.
+    pub(super) fn extend(&mut self, at: usize, wait_until: Time) {
+        if let Some(waiter) = self.waiters.get_mut(at) {
+            waiter.wait_until = wait_until;
+            self.requests[waiter.slot as usize].wait_until = wait_until;
+        }
+    }
+
+    /// The waiter whose time comes first, and when.
+    pub(super) fn first_due(&self) -> Option<&Waiter> {
+        self.waiters.iter().min_by_key(|waiter| (waiter.next, waiter.ticket)).filter(|first| first.next != Time::NEVER)
+    }
+
+    /// Whoever asks again by then unasked.
+    pub(super) fn asking_by(&self, due: Time) -> Option<&Waiter> {
+        self.waiters.iter().find(|waiter| waiter.told <= due)
     }
 
     /// Removes a waiter.

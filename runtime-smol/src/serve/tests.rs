@@ -18,6 +18,7 @@ use smol::Async;
 use smol::future::poll_fn;
 use surefoot_runtime::http1::Incoming;
 use surefoot_runtime::serve::Respond;
+use surefoot_runtime::serve::body::AnswerBody;
 use surefoot_runtime::serve::lifecycle::{Lifecycle, Presence, Stage};
 
 use super::accept::accept;
@@ -60,6 +61,8 @@ impl Body for Pieces {
         if self.1 { SizeHint::with_exact(length) } else { SizeHint::default() }
     }
 }
+
+impl AnswerBody for Pieces {}
 
 impl Respond<Incoming<Socket>> for Script {
     type Body = Pieces;

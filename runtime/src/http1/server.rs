@@ -8,13 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, header};
-use http_body::Body;
 
 use super::incoming::SharedInput;
 use super::{
     Framing, Incoming, Malformed, Out, RequestHead, Socket, encode_response, frame_chunk, request_framing, wants_close,
 };
 use crate::reactor::{Alarm, Timer, timeout};
+use crate::serve::body::AnswerBody;
 use crate::serve::lifecycle::{Lifecycle, Presence, Stage};
 use crate::serve::patience::Patience;
 use crate::serve::{CLIENT_IDLE, Respond};
@@ -160,7 +160,7 @@ impl<S: Socket, T: Timer> Connection<S, T> {
 
     async fn reply<B>(&mut self, response: Response<B>, method: &Method, version: Version, keep: bool) -> Left
     where
-        B: Body<Data = Bytes, Error = std::io::Error>,
+        B: AnswerBody,
     {
         let (parts, body) = response.into_parts();
         let (framing, has_body) = framing(&parts.headers, parts.status, method, version, body.size_hint().exact());
@@ -199,7 +199,7 @@ impl<S: Socket, T: Timer> Connection<S, T> {
         sending: &mut Sending,
     ) -> Poll<std::io::Result<()>>
     where
-        B: Body<Data = Bytes, Error = std::io::Error>,
+        B: AnswerBody,
     {
         self.watch(cx);
         for round in 1.. {
@@ -221,6 +221,9 @@ impl<S: Socket, T: Timer> Connection<S, T> {
                 (Poll::Ready(()), State::Whole | State::Broken) => return Poll::Ready(Ok(())),
                 _ => break,
             }
+        }
+        if sending.state == State::More && self.out.waiting() >= MAX_WAITING {
+            body.as_mut().poll_blocked(cx);
         }
         // A client that left is noticed even while there is nothing to tell it.
         self.input.lock().poll_gone(cx).map(|()| Err(std::io::ErrorKind::ConnectionAborted.into()))

@@ -139,6 +139,20 @@ impl<R: Reactor> CallBody<R> {
     }
 }
 
+/// The body of an answer that has to do even while its client has no room for more of it.
+pub trait AnswerBody: Body<Data = Bytes, Error = io::Error> {
+    /// Called instead of [`Body::poll_frame`] while there is no room. Registers the waker for what is next to do.
+    fn poll_blocked(self: Pin<&mut Self>, _: &mut Context<'_>) {}
+}
+
+impl<R: Reactor> AnswerBody for ReplyBody<R> {
+    fn poll_blocked(self: Pin<&mut Self>, cx: &mut Context<'_>) {
+        if let ReplyBody::Call(CallBody { running: Some(running), .. }) = self.get_mut() {
+            running.poll_timers(cx);
+        }
+    }
+}
+
 impl<R: Reactor> Body for ReplyBody<R> {
     type Data = Bytes;
     type Error = io::Error;

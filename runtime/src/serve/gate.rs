@@ -106,7 +106,12 @@ impl Inner {
     fn granted(&mut self, now: Time) -> Vec<(Arc<Place>, LeaseId, Reply)> {
         let mut woken = Vec::new();
         while let Some((lease, reply)) = self.pool.pop_granted() {
-            match self.line.remove(&lease) {
+            // Whoever is refused may stand in line all the same.
+            let place = match reply {
+                Reply::Granted { .. } => self.line.remove(&lease),
+                _ => self.line.get(&lease).cloned(),
+            };
+            match place {
                 Some(place) => woken.push((place, lease, reply)),
                 // Nobody waits under that name any more: the place goes to the next.
                 None => {

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 
-use self::body::ReplyBody;
+use self::body::{AnswerBody, ReplyBody};
 use self::lifecycle::{Presence, Stage};
 pub use self::reload::World;
 use self::shared::Shared;
@@ -64,7 +64,7 @@ pub enum StartError {
 /// What answers the requests of a listener, whose bodies are `B`.
 pub trait Respond<B>: Clone + Send + Sync + 'static {
     /// The body of its answers.
-    type Body: Body<Data = Bytes, Error = std::io::Error> + Send + 'static;
+    type Body: AnswerBody + Send + 'static;
 
     /// Answers a request that came over the connection `presence`.
     fn respond(

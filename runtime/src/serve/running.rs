@@ -71,11 +71,8 @@ impl<R: Reactor> Running<R> {
 
     /// The next step for the client's side.
     pub fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        self.watch_stage();
         let Some(drive) = &mut self.drive else { return Poll::Pending };
-        if !self.cut && drive.host().shared().life.stage() == Stage::Cutting {
-            self.cut = true;
-            drive.cancel(CancelCause::Shutdown);
-        }
         let step = std::task::ready!(drive.poll_next(cx));
         if let Step::End(end) = &step {
             if let End::Answer(answer) = end {
@@ -84,6 +81,25 @@ impl<R: Reactor> Running<R> {
             self.end(end);
         }
         Poll::Ready(step)
+    }
+
+    /// Gives the call's timers their turn while the client has no room for more.
+    pub fn poll_timers(&mut self, cx: &mut Context<'_>) {
+        self.watch_stage();
+        if let Some(drive) = &mut self.drive {
+            drive.poll_timers(cx);
+        }
+    }
+
+    /// Tells the call of the cut, once.
+    fn watch_stage(&mut self) {
+        if let Some(drive) = &mut self.drive
+            && !self.cut
+            && drive.host().shared().life.stage() == Stage::Cutting
+        {
+            self.cut = true;
+            drive.cancel(CancelCause::Shutdown);
+        }
     }
 
     /// Books the end of the call, once.

@@ -288,6 +288,12 @@ impl Book {
         let Some((call, reserve)) = self.asked.remove(&lease) else {
             return Err(("S4", format!("lease {lease} got a place that nobody waits for")));
         };
+        if matches!(
+            reply,
+            Reply::Refused { why: Refusal::Paced | Refusal::Full | Refusal::Resting, after: Some(_), .. }
+        ) {
+            self.asked.insert(lease, (call, reserve.clone()));
+        }
         match reply {
             Reply::Granted { choice, probe, change } => {
                 self.granted(now, call, &reserve, choice.0, *probe, change.is_some())

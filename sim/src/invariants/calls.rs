@@ -205,8 +205,12 @@ impl Call {
             }
             Reply::Refused { why, .. } if self.attempts.last().is_none_or(|last| last.settled.is_some()) => {
                 if matches!(why, Refusal::Resting | Refusal::Paced | Refusal::Full | Refusal::Backoff) {
+                    let backoff = *why == Refusal::Backoff;
+                    if self.waits.backoff != backoff {
+                        self.stop_waiting(now)?;
+                    }
                     self.waits.since.get_or_insert(now);
-                    self.waits.backoff = *why == Refusal::Backoff;
+                    self.waits.backoff = backoff;
                 }
                 Ok(())
             }

@@ -67,7 +67,12 @@ impl Shared {
             Op::Settle(_) | Op::Renew { .. } => {}
         }
         while let Some((lease, granted)) = self.pool.pop_granted() {
-            match self.asking.remove(&lease) {
+            // Whoever is refused may stand in line all the same.
+            let waiter = match granted {
+                Reply::Granted { .. } => self.asking.remove(&lease),
+                _ => self.asking.get(&lease).copied(),
+            };
+            match waiter {
                 Some(waiter) => {
                     self.mail.entry(waiter).or_default().push_back((lease, granted));
                     self.ready.push(waiter);

@@ -338,7 +338,7 @@ fn client(seed: u64, number: u64, providers: &[Provider], offers: &[Offer], habi
         dawdles = Span::from_millis(stream.range(5, 3000));
         if stream.chance(200_000) {
             dawdles = Span::from_secs(1000);
-            leaves = Some((Span::from_secs(stream.range(1, 60)), CancelCause::ClientStalled));
+            leaves = Some((Span::from_secs(stream.range(1, 600)), CancelCause::ClientStalled));
         }
     }
     let known = !stream.chance(habits.strange_ppm / 2);

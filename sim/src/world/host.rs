@@ -11,7 +11,7 @@ use surefoot_core::drive::Host;
 use surefoot_core::event::{Action, Fault, Input, Notice, Why};
 use surefoot_core::id::{AttemptNo, Choice, LeaseId};
 use surefoot_core::policy::Route;
-use surefoot_core::pool::{Op, Pool, Refusal, Reply, TargetView};
+use surefoot_core::pool::{Op, Pool, Refusal, Reply, TargetView, line_helps};
 use surefoot_core::time::{Span, Time};
 
 use super::episode::Episode;
@@ -121,8 +121,11 @@ impl Shared {
         }
         let mut grants = Vec::new();
         while let Some((lease, reply)) = self.pool.pop_granted() {
-            let (ticket, call) =
-                self.asking.remove(&lease).map_or((u64::MAX, None), |(ticket, call)| (ticket, Some(call)));
+            let waiter = match &reply {
+                Reply::Refused { why, after, .. } if line_helps(*why, *after) => self.asking.get(&lease).copied(),
+                _ => self.asking.remove(&lease),
+            };
+            let (ticket, call) = waiter.map_or((u64::MAX, None), |(ticket, call)| (ticket, Some(call)));
             grants.push((ticket, call, lease, reply));
         }
         let earlier = grants.iter().take_while(|(ticket, ..)| *ticket < own).count();

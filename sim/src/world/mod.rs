@@ -367,8 +367,9 @@ impl World {
                 slot.resumes = Time::ZERO;
             }
             if slot.resumes > now {
+                slot.drive.poll_timers(&mut cx);
                 let leaves = slot.leaves.map_or(Time::NEVER, |(at, _)| at);
-                break slot.resumes.min(leaves);
+                break slot.resumes.min(leaves).min(slot.drive.host().sleeps_until);
             }
             let step = slot.drive.poll_next(&mut cx);
             let (phase, held) = (slot.drive.call().phase(), slot.drive.call().held_bytes());
@@ -464,8 +465,13 @@ impl World {
 
     fn heal(&mut self) {
         self.note(&Record::Healed);
+        let healed = self.shared.borrow().now;
         for slot in self.calls.values_mut() {
             slot.drive.host_mut().break_endless();
+            // Who pauses holds a place for as long as he likes: that is no sickness of the sources.
+            if let Some((at, CancelCause::ClientStalled)) = &mut slot.leaves {
+                *at = (*at).min(healed);
+            }
         }
         let calls: Vec<u32> = self.calls.keys().copied().collect();
         let mut shared = self.shared.borrow_mut();

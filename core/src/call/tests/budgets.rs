@@ -297,3 +297,39 @@ fn granted_late(world: &mut World, own: crate::policy::ProviderPolicy) -> (Vec<A
     }
     (done, lease)
 }
+
+/// G11: the backoff that came before uses none of `max_wait`: who finds the source at its pace behind it may wait for it, and
+/// what was waited before the backoff counts on.
+#[test]
+fn backoff_is_no_waiting_for_a_place() {
+    use crate::event::{Timer, Wake};
+    let mut world = World::new(vec![vec![body(200, &answer_body("one"))]]);
+    world.policy.max_wait = Span::from_millis(500);
+    let mut call = world.call();
+    let start = world.now;
+    let mut now = start;
+    for (why, wait_ms) in
+        [(Refusal::Paced, 200), (Refusal::Backoff, 8000), (Refusal::Full, 100), (Refusal::Backoff, 9000)]
+    {
+        let lease = loop {
+            match call.poll() {
+                Output::Do(Action::Ask(op)) => break op.lease(),
+                Output::Do(_) => {}
+                Output::Wait(wake) => panic!("asks, and does not wait for {wake:?}"),
+            }
+        };
+        let wait = Span::from_millis(wait_ms);
+        let after = Some(now.after(wait));
+        call.handle(now, Input::Reply { lease, reply: Reply::Refused { why, after, soonest: None, progress: start } });
+        while let Output::Do(action) = call.poll() {
+            assert!(!matches!(action, Action::Finish(_)), "{why:?}: {action:?}");
+        }
+        now = now.after(wait);
+        call.handle(now, Input::Tick);
+    }
+    while let Output::Do(_) = call.poll() {}
+    let lease = call.asked.expect("asks");
+    let refused = Reply::Refused { why: Refusal::Paced, after: None, soonest: None, progress: start };
+    call.handle(now, Input::Reply { lease, reply: refused });
+    assert_eq!(call.poll(), Output::Wait(Some(Wake { at: now.after(Span::from_millis(200)), why: Timer::MaxWait })));
+}

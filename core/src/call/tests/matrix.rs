@@ -62,7 +62,12 @@ fn drain(call: &mut Call) -> String {
     let mut done = Vec::new();
     for _ in 0..1000 {
         match call.poll() {
-            Output::Do(action) => done.push(brief(&action)),
+            Output::Do(action) => {
+                done.push(brief(&action));
+                if matches!(action, Action::Forward(_)) {
+                    call.handle(Time::ZERO, Input::Flushed);
+                }
+            }
             Output::Wait(_) => return done.join(" "),
         }
     }

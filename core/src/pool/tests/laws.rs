@@ -213,8 +213,10 @@ impl Checked {
             match reply {
                 Reply::Granted { choice, probe, .. } => self.granted(lease.0, choice, probe),
                 Reply::Refused { why, after, .. } => {
-                    assert!(!line_helps(why, after), "{lease} was sent away for {why:?}");
-                    self.waiting.remove(&lease.0);
+                    if !line_helps(why, after) {
+                        self.waiting.remove(&lease.0);
+                    }
+                    assert_eq!(self.world.pool.waiting(), self.waiting.len(), "{lease} is told {why:?}");
                 }
                 reply => panic!("posted: {reply:?}"),
             }

@@ -478,6 +478,54 @@ fn many_small_requests_do_not_starve_a_large_one() {
     assert_eq!(world.granted(), [(small.lease.0, 0), (third.lease.0, 0)]);
 }
 
+/// L1: the place that calls wait for is freed by a pushback, and rests. One of them hears until when, for nobody else may
+/// come by then; if he leaves, the next does.
+#[test]
+fn who_waits_for_a_place_that_comes_to_rest_is_told_until_when() {
+    let mut world = World::limited(concurrency(1), Settings::default());
+    let held = world.begin(0);
+    let roster = world.roster(Strategy::Priority, &[&[0]]);
+    let waiting = [0, 1, 2].map(|_| world.ask(&roster));
+    for reserve in &waiting {
+        assert_eq!(world.refused(reserve), (Refusal::Full, None, None));
+    }
+    world.apply(&Op::Settle(Settle { lease: held, ..rested(secs(5), RestScope::Source) }));
+    for reserve in &waiting[..2] {
+        let told = world.pool.pop_granted();
+        let end = in_secs(&world, 5);
+        assert!(
+            matches!(told, Some((lease, Reply::Refused { why: Refusal::Resting, after, soonest, .. }))
+                if lease == reserve.lease && after == end && soonest == end),
+            "{told:?}"
+        );
+        assert_eq!(world.pool.pop_granted(), None, "one is enough");
+        world.leave(reserve.lease);
+    }
+    let last = &waiting[2];
+    assert!(world.pool.pop_granted().is_some_and(|(lease, _)| lease == last.lease));
+    assert_eq!(world.pool.waiting(), 1);
+    world.wait(secs(5));
+    world.start(last);
+    assert_eq!(world.pool.waiting(), 0);
+}
+
+/// G14: the time that he named is over when his question comes, but he asks for more of it: he is still the first.
+#[test]
+fn who_asks_again_keeps_his_place() {
+    let mut world = World::limited(concurrency(1), Settings::default());
+    let held = world.begin(0);
+    let roster = world.roster(Strategy::Priority, &[&[0]]);
+    let first = Reserve { wait_until: world.now.after(secs(1)), ..world.ask(&roster) };
+    let second = world.ask(&roster);
+    world.refused(&first);
+    world.refused(&second);
+    world.wait(secs(2));
+    let first = Reserve { wait_until: world.now.after(secs(1)), ..first };
+    world.refused(&first);
+    world.settle(held, Outcome::Success);
+    assert_eq!(world.granted(), [(first.lease.0, 0)]);
+}
+
 /// G7: the source that a call waits for dies under it. It hears so at once and does not wait its time out in vain.
 #[test]
 fn who_waits_in_vain_is_told() {

@@ -164,8 +164,9 @@ impl World {
     /// Leases granted to the line since the last look, with their choices.
     pub(crate) fn granted(&mut self) -> Vec<(u64, usize)> {
         core::iter::from_fn(|| self.pool.pop_granted())
-            .map(|(lease, reply)| match reply {
-                Reply::Granted { choice, .. } => (lease.0, usize::from(choice.0)),
+            .filter_map(|(lease, reply)| match reply {
+                Reply::Granted { choice, .. } => Some((lease.0, usize::from(choice.0))),
+                Reply::Refused { after: Some(_), .. } => None,
                 other => panic!("posted to somebody in line: {other:?}"),
             })
             .collect()

@@ -1,0 +1,56 @@
+//! Calls that wait in line at a source (G14, G15): they start when it can, whoever else has left.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use surefoot_tests::http::post;
+use surefoot_tests::upstream::{Upstream, write_json};
+use surefoot_tests::{Gateway, Runtime, on_each_runtime};
+
+on_each_runtime!(a_place_that_comes_to_rest_is_taken_when_the_rest_is_over);
+
+/// One place. Its holder gets a 429, waits for it to be over, and leaves. Who stands in line behind is alone then: nothing
+/// happens any more that would wake him, but the end of the rest.
+fn a_place_that_comes_to_rest_is_taken_when_the_rest_is_over(runtime: &Runtime) {
+    let asked = AtomicUsize::new(0);
+    let upstream = Upstream::start(move |_, stream| {
+        if asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(600));
+            let head = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+            return stream.write_all(head.as_bytes());
+        }
+        let message = json!({ "role": "assistant", "content": "Hi" });
+        let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+        write_json(stream, &json!({ "id": "c", "object": "chat.completion", "choices": [choice] }))
+    });
+    let config = format!(
+        r#"
+[server]
+listen = "127.0.0.1:0"
+[discovery]
+configured_models_mode = "allowlist"
+[[providers]]
+name = "up"
+formats = ["chat"]
+base_url = "{}/v1"
+models = ["m"]
+keys = [{{ name = "k", value = "sk-test", max_concurrency = 1 }}]
+"#,
+        upstream.url()
+    );
+    let gateway = Gateway::start(runtime, &config);
+    let body = json!({ "model": "up/m", "messages": [{ "role": "user", "content": "Hi" }] });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let first = post("/v1/chat/completions", &body).timeout(Duration::from_millis(1500));
+            first.fetch(gateway.addr()).expect_err("it leaves before the rest is over");
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        let began = Instant::now();
+        let second = post("/v1/chat/completions", &body).timeout(Duration::from_secs(60));
+        let second = second.fetch(gateway.addr()).expect("an answer");
+        assert_eq!(second.status, 200, "after {:?}: {}", began.elapsed(), second.text());
+    });
+}
