@@ -18,7 +18,8 @@ fn a_place_that_comes_to_rest_is_taken_when_the_rest_is_over(runtime: &Runtime) 
     let upstream = Upstream::start(move |_, stream| {
         if asked.fetch_add(1, Ordering::Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(600));
-            let head = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+            let head =
+                "HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
             return stream.write_all(head.as_bytes());
         }
         let message = json!({ "role": "assistant", "content": "Hi" });

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use smol::Async;
 use smol::future::poll_fn;
@@ -74,6 +74,13 @@ impl Respond<Incoming<Socket>> for Script {
     ) -> impl Future<Output = Response<Pieces>> + Send + 'static {
         self.begun.fetch_add(1, Ordering::SeqCst);
         answer(self.left.clone(), request, presence)
+    }
+
+    fn refuse(&self, status: StatusCode, message: &'static str, path: &str) -> Response<Pieces> {
+        let mut response =
+            Response::new(Pieces(vec![Ok(message), Ok(if path.is_empty() { "" } else { " (known)" })], true));
+        *response.status_mut() = status;
+        response
     }
 
     fn client_stall(&self) -> Option<Duration> {
@@ -227,10 +234,17 @@ fn what_is_no_request_is_told_so_and_the_connection_ends() {
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(70_000));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(300));
     let unclear = "POST /echo HTTP/1.1\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabc";
-    for (request, status) in [("GET\r\n\r\n", "400"), (unclear, "400"), (&long, "414"), (&many, "431")] {
+    let cases = [
+        ("GET\r\n\r\n", "400", "the request's head cannot be read as HTTP/1.1"),
+        (unclear, "400", "the request's head cannot be read as HTTP/1.1 (known)"),
+        (&long, "414", "the request's target is longer than 64 KiB"),
+        (&many, "431", "the request's head is longer than 256 KiB, or has more than 256 headers"),
+    ];
+    for (request, status, message) in cases {
         let answer = served.all(request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
-        assert!(answer.ends_with("content-length: 0\r\nconnection: close\r\n\r\n"), "{answer}");
+        let end = format!("content-length: {}\r\nconnection: close\r\n\r\n{message}", message.len());
+        assert!(answer.ends_with(&end), "{answer}");
     }
 }
 

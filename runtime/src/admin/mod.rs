@@ -85,6 +85,10 @@ impl<R: Reactor, B: Send> Respond<B> for AdminSide<R> {
         std::future::ready(response)
     }
 
+    fn refuse(&self, status: StatusCode, message: &'static str, _: &str) -> Response<ReplyBody<R>> {
+        page(status, "text/plain; charset=utf-8", message)
+    }
+
     fn client_stall(&self) -> Option<Duration> {
         Some(Duration::from_secs(30))
     }

@@ -46,7 +46,12 @@ pub(super) fn parse_request(buf: &mut BytesMut) -> Result<Option<RequestHead>, M
     let (target, places) = (place(buf, target.as_bytes()), places(buf, request.headers));
     let head = buf.split_to(length).freeze();
     let uri = Uri::from_maybe_shared(head.slice(target)).map_err(|_| Malformed::Syntax)?;
-    Ok(Some(RequestHead { method, uri, version, headers: header_map(&head, &places)? }))
+    let headers = header_map(&head, &places)?;
+    // Two of them would let the proxies on the way take the request for different hosts (RFC 9112, 3.2).
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(Malformed::Syntax);
+    }
+    Ok(Some(RequestHead { method, uri, version, headers }))
 }
 
 /// Takes a response's head off the front of `buf`; `None` when it is not complete yet.
@@ -281,6 +286,7 @@ mod tests {
             ("GET / HTTP/2.0\r\n\r\n", 400),
             ("GET  / HTTP/1.1\r\n\r\n", 400),
             ("GET / HTTP/1.1\r\na b: c\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n", 400),
             (&long, 414),
             (&many, 431),
             (&endless, 431),

@@ -1,7 +1,7 @@
 //! HTTP/1.1, both sides of it, over any [`Socket`]: heads from bytes and to bytes, bodies out of their framing and into it.
 //!
 //! hyper 1 is not used here: for each connection that waits it holds five blocks of memory, 44 KiB in all for a stream with
-//! its two sides, and it depends on tokio unconditionally, for its channels (`docs/decisions/0007-http1.md`). What stays is
+//! its two sides, and it depends on tokio unconditionally, for its channels (`docs/decisions/0005-http1.md`). What stays is
 //! small, because a gateway needs little: no upgrades, no trailers to pass on, one request at a time.
 
 mod body;
@@ -47,6 +47,15 @@ enum Malformed {
 }
 
 impl Malformed {
+    /// What a server says to it.
+    fn message(self) -> &'static str {
+        match self {
+            Malformed::Syntax => "the request's head cannot be read as HTTP/1.1",
+            Malformed::TargetTooLong => "the request's target is longer than 64 KiB",
+            Malformed::HeadTooLong => "the request's head is longer than 256 KiB, or has more than 256 headers",
+        }
+    }
+
     /// What a server answers to it.
     fn status(self) -> StatusCode {
         match self {

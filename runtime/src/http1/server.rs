@@ -68,7 +68,7 @@ impl<S: Socket, T: Timer> Connection<S, T> {
         let left = loop {
             let left = match self.head().await {
                 None => return,
-                Some(Err(malformed)) => self.refuse(malformed).await,
+                Some(Err(malformed)) => self.refuse(malformed, "", responder).await,
                 Some(Ok(head)) => self.exchange(head, responder).await,
             };
             match left {
@@ -119,17 +119,19 @@ impl<S: Socket, T: Timer> Connection<S, T> {
         .await
     }
 
-    /// Answers what is no request.
-    async fn refuse(&mut self, malformed: Malformed) -> Left {
+    /// Answers what is no request, as far as is known to `path`.
+    async fn refuse(&mut self, malformed: Malformed, path: &str, responder: &impl Respond<Incoming<S>>) -> Left {
         // Where the next request would begin is not known.
         self.input.lock().begin_body(Framing::Close, false);
-        self.push_head(malformed.status(), Version::HTTP_11, &HeaderMap::new(), Some(Framing::Length(0)), true);
-        let written = poll_fn(|cx| self.poll_out(cx)).await;
-        if written.is_ok() { Left::Closing } else { Left::Gone }
+        let response = responder.refuse(malformed.status(), malformed.message(), path);
+        self.reply(response, &Method::GET, Version::HTTP_11, false).await
     }
 
     async fn exchange(&mut self, head: RequestHead, responder: &impl Respond<Incoming<S>>) -> Left {
-        let Ok(framing) = request_framing(&head) else { return self.refuse(Malformed::Syntax).await };
+        let framing = match request_framing(&head) {
+            Ok(framing) => framing,
+            Err(malformed) => return self.refuse(malformed, head.uri.path(), responder).await,
+        };
         let expects = head
             .headers
             .get(header::EXPECT)

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
@@ -31,7 +31,11 @@ fn refused(error: &io::Error) -> Refused {
     if error.kind() == io::ErrorKind::InvalidData { Refused::Malformed } else { Refused::Gone }
 }
 
-/// Collects a request's body of at most `max` bytes; a client may pause for `stall` at most.
+/// Bytes a second that a body comes with at least, on the whole and behind the first pause: one byte a minute would hold a
+/// call's place for a month.
+const LEAST_RATE: u32 = 1024;
+
+/// Collects a request's body of at most `max` bytes; a client may pause for `stall` at most, and be as late in all.
 ///
 /// # Errors
 ///
@@ -45,14 +49,20 @@ where
     }
     let mut first = Bytes::new();
     let mut all: Option<BytesMut> = None;
+    let (began, mut received) = (Instant::now(), 0u32);
     loop {
         let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let frame = match stall {
-            Some(stall) => timeout::<R::Timer, _>(stall, frame).await.ok_or(Refused::Slow)?,
+            Some(stall) => {
+                let in_all = stall + Duration::from_secs(1) * received / LEAST_RATE;
+                let pause = stall.min(in_all.saturating_sub(began.elapsed()));
+                timeout::<R::Timer, _>(pause, frame).await.ok_or(Refused::Slow)?
+            }
             None => frame.await,
         };
         let Some(frame) = frame else { break };
         let Ok(bytes) = frame.map_err(|error| refused(&error))?.into_data() else { continue };
+        received = received.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         let so_far = all.as_ref().map_or(first.len(), BytesMut::len);
         if (so_far + bytes.len()) as u64 > max {
             return Err(Refused::TooLarge);

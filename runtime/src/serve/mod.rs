@@ -22,7 +22,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 
 use self::body::{AnswerBody, ReplyBody};
@@ -73,6 +73,9 @@ pub trait Respond<B>: Clone + Send + Sync + 'static {
         presence: Arc<Presence>,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
 
+    /// Answers what came in a request's place, and why it is none, as far as is known to `path`.
+    fn refuse(&self, status: StatusCode, message: &'static str, path: &str) -> Response<Self::Body>;
+
     /// How long a client may take nothing; `None` = as long as it likes.
     fn client_stall(&self) -> Option<Duration>;
 }
@@ -111,6 +114,10 @@ where
         presence: Arc<Presence>,
     ) -> impl Future<Output = Response<ReplyBody<R>>> + Send + 'static {
         request::respond(self.0.clone(), request, presence)
+    }
+
+    fn refuse(&self, status: StatusCode, message: &'static str, path: &str) -> Response<ReplyBody<R>> {
+        request::refuse(&self.0, status, message, path)
     }
 
     fn client_stall(&self) -> Option<Duration> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, header, request};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
 use surefoot_core::call::{Call, Judge};
 use surefoot_core::drive::{Drive, Step};
@@ -68,6 +68,18 @@ where
             Err((arrived, answer)) => arrived.refuse(Format::Raw, answer),
         },
     }
+}
+
+/// Answers what is no request.
+pub(super) fn refuse<R: Reactor>(
+    shared: &Shared<R>,
+    status: StatusCode,
+    message: &str,
+    path: &str,
+) -> Response<ReplyBody<R>> {
+    let request_id = headers::request_id(None, shared.next_call().1);
+    let head = RequestHead { method: "", path, query: None, header: &|_| None, request_id: &request_id };
+    reply::local(Answer::error(head.dialect(), status.as_u16(), message, None, &request_id))
 }
 
 fn route<R: Reactor>(snapshot: &Snapshot<R>, parts: &request::Parts, seed: u64) -> (Routed, String, Dialect) {
