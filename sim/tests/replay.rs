@@ -71,6 +71,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
         ),
         ("the first line is of another version", with_line(1, |line| line.replace("{\"v\":1", "{\"v\":9"))),
         ("a later line is of another version", with_line(12, |line| line.replace("{\"v\":1", "{\"v\":9"))),
+        ("the first line is cut off", format!("{TORN}{whole}").into_bytes()),
         ("no policy", whole.split_once('\n').expect("lines").1.as_bytes().to_vec()),
         ("a log, no trace", b"INFO surefoot: listening\nINFO surefoot: a call\n".to_vec()),
         ("bytes, no text", vec![0xff, 0xfe, b'\n', 0x80, b'\n']),
@@ -109,6 +110,41 @@ fn the_first_difference_of_a_call_is_shown() {
 fn a_calls_life_is_told_with_its_reasons() {
     let lives = ["1", "fixture-3", "5", "6", "fixture-6"].map(|call| explain(&fixture(), call).expect("a call"));
     insta::assert_snapshot!(lives.concat());
+}
+
+/// The rest of a line, as the tail of a file begins with.
+const TORN: &str = "\"lines\":9,\"sum\":\"01234567\"}\n";
+
+#[test]
+fn a_first_line_that_is_cut_off_says_nothing_of_those_behind_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("tail.trace");
+    std::fs::write(&path, format!("{TORN}{}", text())).expect("written");
+    // All but the lines' numbers.
+    let life = |path: &Path| {
+        let told = explain(path, "fixture-3").expect("a call");
+        let number = |letter: char| letter == ' ' || letter.is_ascii_digit();
+        told.lines().map(|line| line.trim_start_matches(number).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(life(&path), life(&fixture()));
+    for alone in [TORN.to_owned(), format!("{TORN}{TORN}")] {
+        std::fs::write(&path, alone).expect("written");
+        let error = explain(&path, "fixture-3").expect_err("no trace").to_string();
+        assert!(error.ends_with("line 1: not JSON; a trace has one JSON object a line"), "{error}");
+    }
+}
+
+/// A disk's worth of zeros is no line, and is not read into memory to find out.
+#[test]
+fn a_line_without_end_is_not_read_to_its_end() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("zeros.trace");
+    std::fs::File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+    for error in
+        [explain(&path, "1").expect_err("no trace").to_string(), same(&path, 1).expect_err("no trace").to_string()]
+    {
+        assert!(error.ends_with("line 1: longer than any line of a trace; is it one?"), "{error}");
+    }
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use surefoot_core::trace::{Line, Reader, RecordedCall, TraceError, read_line};
 
-use super::scan::call_of;
+use super::scan::{MAX_LINE, call_of, no_trace};
 use super::words;
 
 /// Calls of one name that are told: a file that several processes wrote may have a few.
@@ -38,6 +38,14 @@ pub enum ExplainError {
     Empty {
         /// The file.
         path: PathBuf,
+    },
+    /// A line without an end.
+    #[error("{path}: line {line}: longer than any line of a trace; is it one?")]
+    Endless {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
     },
     /// No such call.
     #[error("{path}: no call `{wanted}`; {known}")]
@@ -78,17 +86,26 @@ fn find(path: &Path, wanted: &str) -> Result<Vec<RecordedCall>, ExplainError> {
     let mut known = Known::new(wanted);
     let mut chosen: BTreeSet<u64> = BTreeSet::new();
     let (mut found, mut line, mut number) = (Vec::new(), Vec::new(), 0);
+    let mut first: Option<Vec<u8>> = None;
     loop {
         line.clear();
-        if lines.read_until(b'\n', &mut line).map_err(failed)? == 0 {
+        if lines.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line).map_err(failed)? == 0 {
             break;
         }
         number += 1;
+        if line.len() > MAX_LINE {
+            return Err(ExplainError::Endless { path: path.to_owned(), line: number });
+        }
+        if let Some(error) = first.take().and_then(|first| no_trace(&first, Some(line.trim_ascii_end()))) {
+            return Err(wrong(error));
+        }
+        if number == 1 && no_trace(line.trim_ascii_end(), None).is_some() {
+            first = Some(line.trim_ascii_end().to_vec());
+        }
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\n', '\r']);
         let call = call_of(text.as_bytes());
         let begins = text.starts_with("{\"v\":1,\"begin\"");
-        let is_first = number == 1 && !text.is_empty();
         match call {
             Some(id) if begins => match read_line(text, number) {
                 Ok(Line::Begin(begin)) => {
@@ -100,8 +117,8 @@ fn find(path: &Path, wanted: &str) -> Result<Vec<RecordedCall>, ExplainError> {
                     }
                 }
                 Ok(_) => {}
-                // Another call's line is none of ours, unless it is the first of a file that is no trace.
-                Err(error) if is_first || known.by_number == Some(id) => return Err(wrong(error)),
+                // Another call's line is none of ours.
+                Err(error) if known.by_number == Some(id) => return Err(wrong(error)),
                 Err(_) => {}
             },
             Some(id) if chosen.contains(&id) => {
@@ -110,15 +127,13 @@ fn find(path: &Path, wanted: &str) -> Result<Vec<RecordedCall>, ExplainError> {
                     found.push(whole);
                 }
             }
-            Some(_) if !is_first => {}
-            _ => {
-                if let Err(error) = reader.push_at(number, text)
-                    && is_first
-                {
-                    return Err(wrong(error));
-                }
-            }
+            Some(_) => {}
+            // A policy, or what cannot be read: the calls that want it miss it.
+            None => drop(reader.push_at(number, text)),
         }
+    }
+    if let Some(error) = first.and_then(|first| no_trace(&first, None)) {
+        return Err(wrong(error));
     }
     if number == 0 {
         return Err(ExplainError::Empty { path: path.to_owned() });

@@ -15,7 +15,7 @@ use surefoot_core::trace::{Problem, Reader, RecordedCall, TraceError, read_line}
 /// So much is read at a time.
 const BLOCK: usize = 1 << 20;
 /// No line of a trace is longer: an answer is held to 64 MiB, and base64 makes a third more of it.
-const MAX_LINE: usize = 128 << 20;
+pub(super) const MAX_LINE: usize = 128 << 20;
 /// Blocks that wait for one thread.
 const WAITING: usize = 4;
 /// Where a line names its call, if it does.
@@ -38,7 +38,7 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
     },
-    /// Its first line is none of a trace's.
+    /// Its first lines are none of a trace's.
     #[error("{path}: {error}")]
     NoTrace {
         /// The file.
@@ -165,7 +165,8 @@ impl Deal<'_> {
             let line = text.get(..length).unwrap_or_default();
             self.number += 1;
             if self.number == 1 {
-                self.first(line)?;
+                let behind = text.get(length + 1..).unwrap_or_default();
+                self.first(line, behind.split(|byte| *byte == b'\n').next())?;
             }
             let place = (self.number, from..from + length);
             match call_of(line) {
@@ -182,16 +183,26 @@ impl Deal<'_> {
         Ok(())
     }
 
-    /// A file that does not even begin like a trace is none: one message, not one a line.
-    fn first(&self, line: &[u8]) -> Result<(), ReadError> {
-        let read = std::str::from_utf8(line).map_err(|_| TraceError { line: 1, problem: Problem::NotJson });
-        match read.and_then(|text| if text.is_empty() { Ok(()) } else { read_line(text, 1).map(drop) }) {
-            Err(error) if matches!(error.problem, Problem::NotJson | Problem::Version { .. }) => {
-                Err(ReadError::NoTrace { path: self.path.to_owned(), error })
-            }
-            _ => Ok(()),
+    fn first(&self, line: &[u8], next: Option<&[u8]>) -> Result<(), ReadError> {
+        match no_trace(line, next) {
+            Some(error) => Err(ReadError::NoTrace { path: self.path.to_owned(), error }),
+            None => Ok(()),
         }
     }
+}
+
+/// A file that does not even begin like a trace is none: one message, not one a line. A first line that is cut off, as in
+/// the tail of a file, says nothing of those behind it.
+pub(super) fn no_trace(first: &[u8], next: Option<&[u8]>) -> Option<TraceError> {
+    let strange = |line: &[u8]| {
+        let read = std::str::from_utf8(line).map_err(|_| TraceError { line: 1, problem: Problem::NotJson });
+        let error = read.and_then(|text| if text.is_empty() { Ok(()) } else { read_line(text, 1).map(drop) }).err()?;
+        matches!(error.problem, Problem::NotJson | Problem::Version { .. }).then_some(error)
+    };
+    let error = strange(first)?;
+    let cut_off = matches!(error.problem, Problem::NotJson);
+    let goes_on = cut_off && next.is_some_and(|next| !next.is_empty() && strange(next).is_none());
+    (!goes_on).then_some(error)
 }
 
 /// The call that a line is of: policies' lines and such as cannot be read are nobody's.

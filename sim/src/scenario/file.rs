@@ -79,7 +79,7 @@ struct File {
 #[serde(deny_unknown_fields, default)]
 struct Arrivals {
     calls: u64,
-    every_ms: f64,
+    every_ms: Option<f64>,
     workers: u32,
     think_ms: f64,
 }
@@ -109,11 +109,11 @@ struct Source {
     #[serde(default = "chat")]
     protocols: Vec<String>,
     #[serde(default = "head")]
-    head_ms: [f64; 2],
+    head_ms: Pair<f64>,
     #[serde(default = "gap")]
     gap_ms: f64,
     #[serde(default = "pieces")]
-    pieces: [u64; 2],
+    pieces: Pair<u64>,
     #[serde(default)]
     gate: u32,
     #[serde(default = "gate_status")]
@@ -158,9 +158,25 @@ struct StoreEntry {
     gateways: u32,
     latency_ms: f64,
     lost: f64,
-    away_s: Vec<[f64; 2]>,
+    away_s: Vec<Pair<f64>>,
     forgets_s: Vec<f64>,
     closed: bool,
+}
+
+/// Two values. An array of serde takes a longer list and drops what is too much.
+#[derive(Copy, Clone, Debug, Deserialize)]
+#[serde(try_from = "Vec<T>", bound = "T: Copy + Deserialize<'de>")]
+struct Pair<T>(T, T);
+
+impl<T: Copy> TryFrom<Vec<T>> for Pair<T> {
+    type Error = String;
+
+    fn try_from(values: Vec<T>) -> Result<Pair<T>, String> {
+        match values[..] {
+            [first, second] => Ok(Pair(first, second)),
+            _ => Err(format!("two values stand here, not {}", values.len())),
+        }
+    }
 }
 
 fn one() -> u64 {
@@ -169,14 +185,14 @@ fn one() -> u64 {
 fn chat() -> Vec<String> {
     vec!["chat".into()]
 }
-fn head() -> [f64; 2] {
-    [50.0, 100.0]
+fn head() -> Pair<f64> {
+    Pair(50.0, 100.0)
 }
 fn gap() -> f64 {
     20.0
 }
-fn pieces() -> [u64; 2] {
-    [2, 8]
+fn pieces() -> Pair<u64> {
+    Pair(2, 8)
 }
 fn gate_status() -> u16 {
     429
@@ -190,7 +206,7 @@ fn whole() -> f64 {
 
 impl Default for Arrivals {
     fn default() -> Arrivals {
-        Arrivals { calls: 1000, every_ms: 20.0, workers: 0, think_ms: 0.0 }
+        Arrivals { calls: 1000, every_ms: None, workers: 0, think_ms: 0.0 }
     }
 }
 
@@ -242,7 +258,7 @@ fn kebab(name: &str) -> String {
 fn trouble(name: &str) -> Option<Trouble> {
     let status = name.strip_prefix("status-").and_then(|status| status.parse().ok());
     match status {
-        Some(status @ 100..=999) => Some(Trouble::Status(status)),
+        Some(status @ 300..=999) => Some(Trouble::Status(status)),
         Some(_) => None,
         None => trouble_names().find(|(known, _)| known == name).map(|(_, trouble)| trouble),
     }
@@ -322,7 +338,11 @@ fn build(file: &File, policy: Value) -> Result<Scenario, Vec<String>> {
     let episodes: Vec<Episode> = episodes.collect();
     let clients = clients(file, &mut problems);
     let sharing = file.store.as_ref().map(|store| sharing(store, &mut problems));
-    let every = problems.span("arrivals.every_ms", file.arrivals.every_ms, MS);
+    let every = problems.span("arrivals.every_ms", file.arrivals.every_ms.unwrap_or(20.0), MS);
+    if file.arrivals.workers > 0 && file.arrivals.every_ms.is_some() {
+        problems
+            .add("arrivals.every_ms", "stands beside workers, who come when they have their answer; give one of them");
+    }
     let thinks = problems.span("arrivals.think_ms", file.arrivals.think_ms, MS);
     if file.arrivals.calls > 1_000_000 {
         problems.add("arrivals.calls", "is more than a million; a run keeps each of them in mind");
@@ -373,6 +393,12 @@ fn sites(file: &File, problems: &mut Problems) -> (Vec<Site>, Vec<Account>) {
     let mut accounts: Vec<(String, Account)> = Vec::new();
     for (at, quota) in file.accounts.iter().enumerate() {
         let window = problems.span(format_args!("accounts[{at}].window_ms"), quota.window_ms, MS);
+        if quota.requests == 0 || window.is_zero() {
+            problems.add(
+                format_args!("accounts[{at}]"),
+                "needs requests and window_ms above 0; leave it out where none is limited",
+            );
+        }
         accounts.push((quota.name.clone(), Account::new(quota.requests, window)));
         if !file.sources.iter().any(|source| source.account.as_ref() == Some(&quota.name)) {
             problems.add(format_args!("accounts[{at}].name"), "is no source's account");
@@ -395,13 +421,11 @@ fn sites(file: &File, problems: &mut Problems) -> (Vec<Site>, Vec<Account>) {
         });
         let address = Address { site: at, provider: at, region: source.region };
         let mut site = Site::new(&name, address, account, &format!("sk-sim-{at}"));
-        site.head = (
-            problems.span(key("head_ms"), source.head_ms[0], MS),
-            problems.span(key("head_ms"), source.head_ms[1], MS),
-        );
+        site.head =
+            (problems.span(key("head_ms"), source.head_ms.0, MS), problems.span(key("head_ms"), source.head_ms.1, MS));
         site.gap = problems.span(key("gap_ms"), source.gap_ms, MS);
-        site.pieces = (source.pieces[0], source.pieces[1]);
-        if source.pieces[0] > source.pieces[1] || source.pieces[1] > 10_000 {
+        site.pieces = (source.pieces.0, source.pieces.1);
+        if source.pieces.0 > source.pieces.1 || source.pieces.1 > 10_000 {
             problems.add(key("pieces"), "is from, to: the smaller first, 10000 at most");
         }
         for (name, status) in [("gate_status", source.gate_status), ("watchdog_status", source.watchdog_status)] {
@@ -512,8 +536,11 @@ fn sharing(store: &StoreEntry, problems: &mut Problems) -> Sharing {
         problems.add("store.gateways", "is 1 to 64");
     }
     let mut time = |key: &str, seconds: f64| Time(problems.span(key, seconds, S).0);
-    let outages: Vec<(Time, Time)> =
-        store.away_s.iter().map(|[from, until]| (time("store.away_s", *from), time("store.away_s", *until))).collect();
+    let outages: Vec<(Time, Time)> = store
+        .away_s
+        .iter()
+        .map(|Pair(from, until)| (time("store.away_s", *from), time("store.away_s", *until)))
+        .collect();
     let wipes = store.forgets_s.iter().map(|at| time("store.forgets_s", *at)).collect();
     if outages.iter().any(|(from, until)| from >= until) {
         problems.add("store.away_s", "is a list of [from, until]: the earlier first");
@@ -618,7 +645,12 @@ mod tests {
     fn every_problem_is_told_with_its_key() {
         let problems = of(r#"
             clients = { protocol = "smoke-signals", stream = 2 }
-            sources = [{ name = "a", troubles = { gremlins = 0.1 }, pieces = [5, 2] }, { name = "a" }]
+            arrivals = { workers = 2, every_ms = 5 }
+            sources = [
+                { name = "a", troubles = { gremlins = 0.1 }, pieces = [5, 2] },
+                { name = "a", account = "x", troubles = { status-200 = 0.1 } },
+            ]
+            accounts = [{ name = "x", requests = 0, window_ms = 0 }]
             faults = [{ from_s = 5, until_s = 5, source = "b", troubles = ["tls"] }]
             policy = { providers = [{ name = "z" }] }
         "#)
@@ -627,6 +659,9 @@ mod tests {
         let keys = [
             "clients.protocol",
             "clients.stream",
+            "arrivals.every_ms",
+            "accounts[0] needs",
+            "sources[1].troubles",
             "sources[0].troubles",
             "sources[0].pieces",
             "sources[1].name",
@@ -638,6 +673,15 @@ mod tests {
             assert!(told.contains(key), "{key} is missing in\n{told}");
         }
         assert!(told.contains("reset-before-head"), "the names that there are: {told}");
+    }
+
+    #[test]
+    fn a_pair_is_two_values() {
+        for text in ["pieces = [1]", "pieces = [1, 2, 3]", "head_ms = []"] {
+            let file = format!("sources = [{{ name = \"a\", {text} }}]");
+            let error = toml::from_str::<File>(&file).expect_err(text).to_string();
+            assert!(error.contains("two values stand here"), "{error}");
+        }
     }
 
     #[test]
