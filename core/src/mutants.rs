@@ -37,6 +37,8 @@ mutants! {
     CommitEarly = "commit-early",
     /// What was held before the commit is lost (F16).
     CommitLosesHeld = "commit-loses-held",
+    /// The window's limit is looked at once a chunk (S12).
+    WindowByChunk = "window-by-chunk",
     /// The window is not bounded (F16).
     WindowUnbounded = "window-unbounded",
     /// One transfer too many (F3).

@@ -13,6 +13,9 @@ use crate::wire::{Format, error};
 use super::budget::Refused;
 use super::{Call, Fallback, Phase};
 
+/// When a client may come again while the shared state is away: whether it is back, nobody knows before.
+const STORE_AGAIN: Span = Span::from_secs(1);
+
 const BREAKER_OPEN: &str = "circuit breaker is open - provider temporarily unavailable";
 
 /// Why no attempt follows.
@@ -89,7 +92,8 @@ impl Call {
                 Outcome::Transient,
             ),
             Cause::StoreDown => {
-                self.own_words(503, "the shared state cannot be reached; try again later", Outcome::Transient)
+                let words = "the shared state cannot be reached; try again later";
+                Answer { retry_after: Some(STORE_AGAIN), ..self.own_words(503, words, Outcome::Transient) }
             }
             _ if limited => self.rate_limited(),
             _ => match self.genuine.take() {

@@ -26,7 +26,10 @@ impl Call {
             let Some(reader) = self.live.as_mut().and_then(|live| live.reader.as_mut()) else { return };
             // No byte beyond the window's limit is looked at before its commit: what is decided must not depend on how
             // the bytes were cut into chunks (S12).
-            let room = usize::try_from(max_bytes.saturating_sub(reader.offset())).unwrap_or(usize::MAX);
+            let room = match max_bytes.saturating_sub(reader.offset()) {
+                _ if active(Mutant::WindowByChunk) => usize::MAX,
+                room => usize::try_from(room).unwrap_or(usize::MAX),
+            };
             let (mut within, beyond) = rest.split_at(room.min(rest.len()));
             let complete = reader.complete();
             let event = reader.next(&mut within);

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use surefoot_runtime::cli::{FAILED, GOOD, MISUSED, complain};
+use surefoot_runtime::cli::{FAILED, MISUSED, complain};
 use surefoot_sim::p6::{P6Args, P6Error, run_p6};
 
+use super::super::say_to;
 use super::{seed, seeds, threads};
 
 /// Seeds of one table.
@@ -45,8 +46,7 @@ pub(super) fn run(arguments: P6Arguments, out: &mut dyn Write) -> u8 {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let args = P6Args { seeds, policy, html, svg, threads: threads.unwrap_or_else(cores) };
     match run_p6(&args) {
-        // Whoever closed the pipe has seen enough.
-        Ok(table) => out.write_all(table.as_bytes()).map_or(FAILED, |()| GOOD),
+        Ok(table) => say_to(out, &table),
         Err(error @ P6Error::Unwritable { .. }) => complain(&error, FAILED),
         Err(error) => complain(&error, MISUSED),
     }
