@@ -1,5 +1,6 @@
-//! The Surefoot gateway on tokio: the thin side. What is decided, is decided in `surefoot-core`; here stand the server, the
-//! connections to providers and the timers. What other adapters need as well comes from `surefoot-runtime`.
+//! The Surefoot gateway on tokio: the thin side. What is decided, is decided in `surefoot-core`; here stand listeners, sockets,
+//! HTTP/2 and the timers, the link to a store, and the commands. HTTP/1.1 and all that other adapters need as well comes from
+//! `surefoot-runtime`.
 
 pub mod cli;
 pub mod commands;

@@ -176,6 +176,8 @@ impl Link {
                 Local => "this process decides by its own gate until it is back",
                 Closed => "nothing is admitted until it is back (state.on_down)",
             };
+            // A server's words may have lines; a log's line is one.
+            let trouble = trouble.to_string().replace(['\r', '\n'], " ");
             tracing::warn!(store = %self.address.name, "the store cannot be reached: {trouble}; {meanwhile}");
         }
         self.state = Standing::Down;
