@@ -186,7 +186,7 @@ impl Call {
 
     /// A chunk ended between the two bytes of the very last line end: its line feed is not waited for, but given.
     fn give_last_line_feed(&mut self) {
-        if self.reader().is_some_and(|reader| reader.line_feed_due()) && self.window.ends_with(b"\r\n\r") {
+        if self.reader().is_some_and(|reader| reader.line_feed_sure()) {
             self.closing = Some(Bytes::from_static(b"\n"));
         }
     }
@@ -247,6 +247,10 @@ impl Call {
         let (attempt, choice) = (live.no, live.choice);
         self.window.mark_whole(self.held_to);
         self.window.drop_torn();
+        if self.reader().is_some_and(|reader| reader.line_feed_sure()) {
+            self.window.push(Bytes::from_static(b"\n"));
+            self.window.mark_all();
+        }
         self.on_empty_completion(attempt, choice, Shape::AsSent, None);
     }
 

@@ -59,12 +59,6 @@ impl Window {
         Some(piece)
     }
 
-    /// Whether what is held ends with `tail`.
-    pub(crate) fn ends_with(&self, tail: &[u8]) -> bool {
-        let held = self.chunks.iter().rev().flat_map(|chunk| chunk.iter().rev());
-        self.len() >= tail.len() as u64 && held.zip(tail.iter().rev()).all(|(held, wanted)| held == wanted)
-    }
-
     /// The held bytes up to `offset` in one piece, for looking at. Without a copy where they are one chunk.
     pub(crate) fn joined(&self, offset: u64) -> Bytes {
         let wanted = usize::try_from(offset.min(self.end).saturating_sub(self.start)).unwrap_or(usize::MAX);
@@ -146,7 +140,6 @@ mod tests {
         held.rewrite(4, |event| event.fill(b'*'));
         held.mark_all();
         assert_eq!(held.all(), "ab**ef");
-        assert!(held.ends_with(b"*ef") && !held.ends_with(b"f*ef") && !window(&["f"]).ends_with(b"ef"));
     }
 
     proptest! {

@@ -53,6 +53,8 @@ pub struct Scanner {
     offset: u64,
     whole: u64,
     after_cr: AfterCr,
+    /// Whether the last line with something in it ended in CRLF.
+    crlf: bool,
     /// How many bytes of a leading byte order mark have matched; 3 once past it.
     bom: usize,
     /// The beginning of a line whose end has not come yet.
@@ -81,6 +83,7 @@ impl Scanner {
             offset: 0,
             whole: 0,
             after_cr: AfterCr::No,
+            crlf: false,
             bom: 0,
             line: Vec::new(),
             data: Vec::new(),
@@ -106,6 +109,11 @@ impl Scanner {
     /// Whether the last block's blank line ended in a CR at the end of its slice: an LF as next byte still belongs to it.
     pub fn line_feed_due(&self) -> bool {
         self.after_cr == AfterCr::Blank
+    }
+
+    /// Whether that LF is surely on its way: the lines before ended in CRLF.
+    pub fn line_feed_sure(&self) -> bool {
+        self.crlf && self.line_feed_due()
     }
 
     /// Nothing after this is looked at: the rest is only counted.
@@ -134,12 +142,14 @@ impl Scanner {
             let cr = bytes.get(end) == Some(&b'\r');
             at = end + 1;
             let blank = piece.is_empty() && self.line.is_empty();
-            if cr {
-                match bytes.get(at) {
-                    Some(b'\n') => at += 1,
-                    Some(_) => {}
-                    None => self.after_cr = if blank { AfterCr::Blank } else { AfterCr::Line },
-                }
+            let pair = cr && bytes.get(at) == Some(&b'\n');
+            if pair {
+                at += 1;
+            } else if cr && at == bytes.len() {
+                self.after_cr = if blank { AfterCr::Blank } else { AfterCr::Line };
+            }
+            if !blank {
+                self.crlf = pair;
             }
             if blank {
                 self.eat(input, at);
@@ -217,6 +227,7 @@ impl Scanner {
             if *first == b'\n' {
                 self.eat(input, 1);
                 self.whole = if blank { self.offset } else { self.whole };
+                self.crlf |= !blank;
             }
         }
         while self.bom < BOM.len()

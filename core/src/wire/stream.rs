@@ -86,6 +86,11 @@ impl StreamReader {
         self.scanner.line_feed_due()
     }
 
+    /// Whether it is surely on its way, by the line ends before.
+    pub fn line_feed_sure(&self) -> bool {
+        self.scanner.line_feed_sure()
+    }
+
     /// Whether there was an event: a block with a `data` field, be it empty. Comments alone are an empty stream (M5).
     pub fn any_event(&self) -> bool {
         self.any_event

@@ -468,10 +468,11 @@ impl World {
         let healed = self.shared.borrow().now;
         for slot in self.calls.values_mut() {
             slot.drive.host_mut().break_endless();
-            // Who pauses holds a place for as long as he likes: that is no sickness of the sources.
+            // Who reads slowly, or not at all, holds a place for as long as he likes: that is no sickness of the sources.
             if let Some((at, CancelCause::ClientStalled)) = &mut slot.leaves {
                 *at = (*at).min(healed);
             }
+            (slot.client.dawdles, slot.resumes) = (Span::ZERO, Time::ZERO);
         }
         let calls: Vec<u32> = self.calls.keys().copied().collect();
         let mut shared = self.shared.borrow_mut();
@@ -480,6 +481,8 @@ impl World {
         shared.episodes.clear();
         shared.sites.iter_mut().for_each(site::Site::heal);
         shared.accounts.iter_mut().for_each(|account| account.limit = 0);
+        // Nor is a store so slow that a place is held for longer than a call may wait.
+        shared.store_latency = shared.store_latency.min(Span::from_millis(1));
         if let Some(fleet) = &mut shared.fleet {
             fleet.heal();
         }

@@ -193,6 +193,30 @@ fn an_error_event_keeps_its_last_line_feed() {
     }
 }
 
+/// M5, S12: nor does a good end lose it, in whatever chunks it comes and however fast they are taken; nor does an empty
+/// completion that is delivered. Lines that end in a single carriage return get none.
+#[test]
+fn the_last_line_feed_does_not_depend_on_chunks() {
+    for end in ["\n", "\r\n", "\r"] {
+        for content in [vec![delta("Hi")], vec![]] {
+            let all = [&[ROLE.to_owned()][..], &content, &[STOP.to_owned(), DONE.to_owned()]].concat().concat();
+            let all = all.replace('\n', end);
+            let run = |steps: Vec<Step>| {
+                let mut world = World::streams(vec![vec![steps]]);
+                world.policy.empty_completion = crate::policy::EmptyCompletion::Deliver;
+                let out = world.run();
+                (out.end.clone(), out.text().to_owned())
+            };
+            let bytes: Vec<&str> = all.split_inclusive(|_| true).collect();
+            assert_eq!(run(sse(&bytes)), (End::Complete, all.clone()), "byte by byte");
+            for at in 1..all.len() {
+                let (one, two) = all.split_at(at);
+                assert_eq!(run(sse(&[one, two])), (End::Complete, all.clone()), "cut at {at}");
+            }
+        }
+    }
+}
+
 /// M5: what comes behind the finish of every choice and is no event of an answer is dropped, and the answer is whole.
 #[test]
 fn trouble_behind_a_finished_answer_is_dropped() {
