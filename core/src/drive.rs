@@ -267,6 +267,10 @@ mod tests {
     fn drive_with(script: Vec<Deed>, change: impl FnOnce(&mut crate::policy::CallPolicy)) -> Drive<Scripted> {
         let mut world = World::streams(vec![vec![]]);
         change(&mut world.policy);
+        drive_of(world, script)
+    }
+
+    fn drive_of(mut world: World, script: Vec<Deed>) -> Drive<Scripted> {
         let call = world.call();
         let host = Scripted {
             pool: world.pool,
@@ -364,6 +368,34 @@ mod tests {
         }
         assert!(drive.is_finished());
         assert_eq!(body, [&delta("a"), &delta("b"), STOP, DONE].concat().into_bytes());
+    }
+
+    /// M5, S11: nor is the time that it takes the upstream's, where the whole of an answer is bounded.
+    #[test]
+    fn a_pause_is_no_part_of_what_an_answer_took() {
+        let mut world = World::new(vec![vec![]]);
+        world.format = crate::wire::Format::Images;
+        let head = Deed::HeadWith(200, vec![("content-type", "application/json")]);
+        let mut drive = drive_of(world, vec![head, Deed::Say("{".into())]);
+        let total = crate::time::Span::from_secs(600);
+        let begun = drive.host().now;
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Commit(_))));
+        assert!(matches!(step(&mut drive), Poll::Ready(Step::Data(_))));
+        for _ in 0..14 {
+            drive.host_mut().now = drive.host().now.after(crate::time::Span::from_secs(50));
+            drive.poll_timers(&mut Context::from_waker(Waker::noop()));
+        }
+        assert!(drive.host().live.is_some() && drive.host().now > begun.after(total));
+        // It goes on where it stopped.
+        assert!(step(&mut drive).is_pending());
+        let resumed = drive.host().now;
+        while drive.host().live.is_some() && drive.host().slept.is_some_and(|due| due <= resumed.after(total)) {
+            drive.host_mut().now = drive.host().slept.expect("a timer");
+            let _ = step(&mut drive);
+        }
+        assert!(drive.host().live.is_none() && drive.host().now >= resumed.after(crate::time::Span::from_secs(300)));
+        let view = drive.host().pool.views(drive.host().now).next().map(|view| view.failures);
+        assert_eq!(view, Some(1), "silence behind it is the upstream's");
     }
 
     /// M5, F6: the deadline passes while the client takes nothing: its place is free at once, the error waits for it.

@@ -127,6 +127,11 @@ fn a_first_line_that_is_cut_off_says_nothing_of_those_behind_it() {
         told.lines().map(|line| line.trim_start_matches(number).to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(life(&path), life(&fixture()));
+    // Also where the second line is longer than what is read at a time.
+    let long = format!("{{\"v\":1,\"do\":\"finish\",\"call\":3,\"at\":1,\"body\":\"{}\"}}\n", "x".repeat(2 << 20));
+    std::fs::write(&path, format!("{TORN}{long}{}", text())).expect("written");
+    assert_eq!(life(&path), life(&fixture()));
+    same(&path, 1).expect("a trace");
     for alone in [TORN.to_owned(), format!("{TORN}{TORN}")] {
         std::fs::write(&path, alone).expect("written");
         let error = explain(&path, "fixture-3").expect_err("no trace").to_string();

@@ -117,9 +117,17 @@ struct Fallback {
 enum Client {
     Free,
     /// It has not taken the last piece yet.
-    Busy,
+    Busy {
+        since: Time,
+    },
     /// Nobody is there; what is still told goes nowhere and is not waited for.
     Gone,
+}
+
+impl Client {
+    const fn is_busy(self) -> bool {
+        matches!(self, Client::Busy { .. })
+    }
 }
 
 /// One request as a state machine. See the [crate's contract](crate) for how it is driven.
@@ -307,7 +315,12 @@ impl Call {
     pub fn handle(&mut self, now: Time, input: Input) {
         self.now = self.now.max(now);
         match input {
-            Input::Flushed if self.client == Client::Busy => self.client = Client::Free,
+            Input::Flushed => {
+                if let Client::Busy { since } = self.client {
+                    self.client = Client::Free;
+                    self.timers.delay(Timer::Total, self.now.since(since));
+                }
+            }
             Input::Cancel(CancelCause::ClientGone | CancelCause::ClientStalled) => self.client = Client::Gone,
             _ => {}
         }
@@ -335,10 +348,10 @@ impl Call {
         if let Some(action) = self.actions.pop_front() {
             return Output::Do(action);
         }
-        if self.client != Client::Busy && (self.phase.is_committed() || self.phase == Phase::Finished) {
+        if !self.client.is_busy() && (self.phase.is_committed() || self.phase == Phase::Finished) {
             if let Some(bytes) = self.window.pop().or_else(|| self.closing.take()) {
                 if self.client == Client::Free {
-                    self.client = Client::Busy;
+                    self.client = Client::Busy { since: self.now };
                 }
                 return Output::Do(Action::Forward(bytes));
             }
@@ -346,11 +359,11 @@ impl Call {
                 return Output::Do(Action::Finish(end));
             }
         }
-        Output::Wait(self.timers.next(self.client != Client::Busy))
+        Output::Wait(self.timers.next(!self.client.is_busy()))
     }
 
     fn on_tick(&mut self) {
-        while let Some(timer) = self.timers.take_due(self.now, self.client != Client::Busy) {
+        while let Some(timer) = self.timers.take_due(self.now, !self.client.is_busy()) {
             match timer {
                 Timer::Deadline => self.on_deadline(),
                 Timer::FirstByte => self.time_out(Reason::FirstByteTimeout),

@@ -1,7 +1,12 @@
 //! The call's timers: a fixed, named set.
 
 use crate::event::{Timer, Wake};
-use crate::time::Time;
+use crate::time::{Span, Time};
+
+/// Whether it measures what the upstream takes, of which a client's pause is no part (M5, S11).
+fn is_upstreams(timer: Timer) -> bool {
+    matches!(timer, Timer::Idle | Timer::Total)
+}
 
 /// When each timer is due; [`Time::NEVER`] = not set.
 #[derive(Clone, Debug)]
@@ -20,8 +25,17 @@ impl Timers {
         self.set(timer, Time::NEVER);
     }
 
+    pub(crate) fn at(&self, timer: Timer) -> Time {
+        self.0[timer as usize]
+    }
+
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.0[timer as usize] != Time::NEVER
+        self.at(timer) != Time::NEVER
+    }
+
+    /// Moves a timer that is set.
+    pub(crate) fn delay(&mut self, timer: Timer, span: Span) {
+        self.0[timer as usize] = self.0[timer as usize].after(span);
     }
 
     /// Clears everything that belongs to an attempt.
@@ -39,18 +53,18 @@ impl Timers {
     }
 
     /// Takes the first timer that is due at `now`, in the order of [`Timer::ALL`].
-    pub(crate) fn take_due(&mut self, now: Time, idle_stands: bool) -> Option<Timer> {
-        let due = |timer: &Timer| self.0[*timer as usize] <= now && (idle_stands || *timer != Timer::Idle);
+    pub(crate) fn take_due(&mut self, now: Time, upstreams_count: bool) -> Option<Timer> {
+        let due = |timer: &Timer| self.0[*timer as usize] <= now && (upstreams_count || !is_upstreams(*timer));
         let timer = Timer::ALL.into_iter().find(due)?;
         self.clear(timer);
         Some(timer)
     }
 
     /// The earliest timer.
-    pub(crate) fn next(&self, idle_stands: bool) -> Option<Wake> {
+    pub(crate) fn next(&self, upstreams_count: bool) -> Option<Wake> {
         Timer::ALL
             .into_iter()
-            .filter(|timer| idle_stands || *timer != Timer::Idle)
+            .filter(|timer| upstreams_count || !is_upstreams(*timer))
             .map(|why| Wake { at: self.0[why as usize], why })
             .filter(|wake| wake.at != Time::NEVER)
             .min_by_key(|wake| wake.at)
@@ -62,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_wakes_and_idle_can_be_left_out() {
+    fn the_earliest_wakes_and_the_upstreams_can_be_left_out() {
         let mut timers = Timers::new();
         timers.set(Timer::Idle, Time(5));
         timers.set(Timer::Deadline, Time(9));

@@ -61,7 +61,8 @@ impl Call {
         let policy = self.policy();
         let mut until = self.hard_wait_until();
         if let Some(limit) = policy.max_wait.limit() {
-            let since = self.wait.since.unwrap_or(self.now);
+            // What it waits for now may be a backoff, which does not count (G11).
+            let since = self.wait.since.filter(|_| self.wait.why != Some(Refusal::Backoff)).unwrap_or(self.now);
             until = until.min(since.after(Span(limit.0.saturating_sub(self.wait.spent.0))));
         }
         until
@@ -169,6 +170,7 @@ impl Call {
         self.last_choice = Some(choice);
         self.window = super::Window::default();
         self.bridged = None;
+        (self.held_to, self.event_from) = (0, 0);
         self.live = Some(alloc::boxed::Box::new(Attempt::new(no, choice, lease, probe, self.now)));
         self.phase = Phase::Opening;
         self.set_attempt_timers(&candidate.timeouts);
@@ -219,11 +221,14 @@ impl Call {
         self.wait.began.get_or_insert(self.now);
         self.wait.since.get_or_insert(self.now);
         self.wait.why = Some(why);
+        // News from the line may come behind a newer answer: the earlier time counts, or the pool would count on a question
+        // that does not come.
+        let again = self.timers.at(Timer::Again);
         self.timers.clear_waiting();
         if why == Refusal::Backoff {
             self.timers.set(Timer::Again, until);
         } else {
-            self.timers.set(Timer::Again, after.unwrap_or(Time::NEVER));
+            self.timers.set(Timer::Again, after.unwrap_or(Time::NEVER).min(again));
             self.timers.set(Timer::MaxWait, self.wait_until());
         }
         if let Some(window) = self.policy().stall_window.limit() {

@@ -41,6 +41,8 @@ pub struct Pool {
     watch: Option<LeaseId>,
     /// Sources that freed something since the line was last looked at.
     pub(super) freed: Sources,
+    /// Sources of which a breaker changed since then: others may stand in for them, whatever room they have themselves.
+    changed: Sources,
     outbox: VecDeque<(LeaseId, Reply)>,
     pub(super) progress: Progress,
     /// Room that is used again for every decision.
@@ -119,6 +121,7 @@ impl Pool {
             line_due: Time::NEVER,
             watch: None,
             freed: Sources::NONE,
+            changed: Sources::NONE,
             outbox: VecDeque::new(),
             progress: Progress::default(),
             ranked: Vec::new(),
@@ -145,8 +148,12 @@ impl Pool {
             }
             Op::Settle(settle) => {
                 let told = self.take_settlement(settle).map(|op| self.gate_apply(&op));
+                let change = told.and_then(GateReply::change);
+                if let Some(target) = change.and_then(|change| self.targets.get(change.target.0 as usize)) {
+                    self.changed.add(target.source);
+                }
                 self.serve_line();
-                Reply::Settled { change: told.and_then(GateReply::change) }
+                Reply::Settled { change }
             }
             Op::Renew { lease } => {
                 let _ = self.take_renewal(*lease).map(|op| self.gate_apply(&op));
@@ -161,6 +168,15 @@ impl Pool {
         };
         self.keep_watch();
         reply
+    }
+
+    /// Serves those in line who can start by now, for a driver that changed something which no command tells of: a new
+    /// configuration. What they get is to be taken with [`Pool::pop_granted`], as after a command.
+    pub fn look(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.expire();
+        self.serve_line();
+        self.keep_watch();
     }
 
     /// News for somebody in line: his lease and a [`Reply::Granted`], with which he stands in line no longer, or another
@@ -420,13 +436,14 @@ impl Pool {
     ///
     /// Runs before every newcomer's own question, so nobody is overtaken. Every waiter is passed once at most.
     fn serve_line(&mut self) {
-        if self.line.len() == 0 || (self.freed == Sources::NONE && self.now < self.line_due) {
+        let changed = core::mem::replace(&mut self.changed, Sources::NONE);
+        if self.line.len() == 0 || (self.freed.with(changed) == Sources::NONE && self.now < self.line_due) {
             self.freed = Sources::NONE;
             return;
         }
         let due = core::mem::replace(&mut self.line_due, Time::NEVER);
         self.asked.clear();
-        let mut freed = self.take_freed();
+        let mut freed = self.take_freed().with(changed);
         let mut at = 0;
         while let Some(waiter) = self.line.get(at).copied() {
             if freed == Sources::NONE && self.now < due {
@@ -448,7 +465,7 @@ impl Pool {
             match self.ask(at, waiter.ticket, waiter.lease) {
                 Some(reply) => {
                     self.leave_line(at);
-                    freed = self.with_room(freed).with(self.take_freed());
+                    freed = self.with_room(freed).with(self.take_freed()).with(changed);
                     self.outbox.push_back((waiter.lease, reply));
                 }
                 None => at += 1,

@@ -68,7 +68,7 @@ impl<S: Socket, T: Timer> Connection<S, T> {
         let left = loop {
             let left = match self.head().await {
                 None => return,
-                Some(Err(malformed)) => self.refuse(malformed, "", responder).await,
+                Some(Err(malformed)) => self.refuse(malformed, &Method::GET, "", responder).await,
                 Some(Ok(head)) => self.exchange(head, responder).await,
             };
             match left {
@@ -120,17 +120,23 @@ impl<S: Socket, T: Timer> Connection<S, T> {
     }
 
     /// Answers what is no request, as far as is known to `path`.
-    async fn refuse(&mut self, malformed: Malformed, path: &str, responder: &impl Respond<Incoming<S>>) -> Left {
+    async fn refuse(
+        &mut self,
+        malformed: Malformed,
+        method: &Method,
+        path: &str,
+        responder: &impl Respond<Incoming<S>>,
+    ) -> Left {
         // Where the next request would begin is not known.
         self.input.lock().begin_body(Framing::Close, false);
         let response = responder.refuse(malformed.status(), malformed.message(), path);
-        self.reply(response, &Method::GET, Version::HTTP_11, false).await
+        self.reply(response, method, Version::HTTP_11, false).await
     }
 
     async fn exchange(&mut self, head: RequestHead, responder: &impl Respond<Incoming<S>>) -> Left {
         let framing = match request_framing(&head) {
             Ok(framing) => framing,
-            Err(malformed) => return self.refuse(malformed, head.uri.path(), responder).await,
+            Err(malformed) => return self.refuse(malformed, &head.method, head.uri.path(), responder).await,
         };
         let expects = head
             .headers
@@ -220,6 +226,8 @@ impl<S: Socket, T: Timer> Connection<S, T> {
             let written = self.poll_out(cx)?;
             match (written, sending.state) {
                 (Poll::Ready(()), State::More) if !pending => {}
+                // It took a part: there is room to ask for more, or else nobody would look at the body's timers.
+                (Poll::Pending, State::More) if !pending && self.out.waiting() < MAX_WAITING => {}
                 (Poll::Ready(()), State::Whole | State::Broken) => return Poll::Ready(Ok(())),
                 _ => break,
             }
@@ -335,6 +343,105 @@ impl Sending {
                 out.push(Bytes::from_static(b"\r\n"));
             }
             Framing::Close => out.push(data),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::still::StillTimer;
+    use http_body::{Body, Frame};
+    use std::io::IoSlice;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Waker;
+
+    /// A client that sent one request and has room for so many bytes.
+    #[derive(Debug)]
+    struct Client {
+        request: Option<&'static [u8]>,
+        room: usize,
+    }
+
+    impl Socket for Client {
+        fn poll_read(&mut self, _: &mut Context<'_>, buf: &mut [u8]) -> Poll<std::io::Result<usize>> {
+            let Some(request) = self.request.take() else { return Poll::Pending };
+            buf[..request.len()].copy_from_slice(request);
+            Poll::Ready(Ok(request.len()))
+        }
+
+        fn poll_write(&mut self, _: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<std::io::Result<usize>> {
+            if self.room == 0 {
+                return Poll::Pending;
+            }
+            let taken = slices.iter().map(|slice| slice.len()).sum::<usize>().min(self.room);
+            self.room -= taken;
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn close_write(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn break_off(&mut self) {}
+    }
+
+    /// An answer of one large piece and much silence, which counts how it is polled.
+    #[derive(Clone, Default)]
+    struct Answer(Arc<(AtomicUsize, AtomicUsize)>);
+
+    impl Body for Answer {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+            match self.0.0.fetch_add(1, Ordering::SeqCst) {
+                0 => Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![b'x'; 20 << 10]))))),
+                _ => Poll::Pending,
+            }
+        }
+    }
+
+    impl AnswerBody for Answer {
+        fn poll_blocked(self: Pin<&mut Self>, _: &mut Context<'_>) {
+            self.0.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Respond<Incoming<Client>> for Answer {
+        type Body = Answer;
+
+        fn respond(
+            &self,
+            _: Request<Incoming<Client>>,
+            _: Arc<Presence>,
+        ) -> impl Future<Output = Response<Answer>> + Send + 'static {
+            std::future::ready(Response::new(self.clone()))
+        }
+
+        fn refuse(&self, _: StatusCode, _: &'static str, _: &str) -> Response<Answer> {
+            unreachable!("it is a request")
+        }
+
+        fn client_stall(&self) -> Option<Duration> {
+            None
+        }
+    }
+
+    /// S4: however much of an answer its client takes, the body is asked for more or for its timers.
+    #[test]
+    fn a_body_has_its_turn_wherever_its_client_stops() {
+        for room in [0, 1000, 4000, 8 << 10, 16 << 10, 20 << 10, 40 << 10] {
+            let (answer, life) = (Answer::default(), Arc::new(Lifecycle::default()));
+            let client = Client { request: Some(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"), room };
+            let mut serving = pin!(serve::<_, StillTimer, _>(client, life, answer.clone()));
+            assert!(serving.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            let (frames, blocked) = (answer.0.0.load(Ordering::SeqCst), answer.0.1.load(Ordering::SeqCst));
+            assert!(frames >= 2 || blocked >= 1, "room {room}: {frames} frames, {blocked} times blocked");
         }
     }
 }

@@ -157,8 +157,11 @@ pub trait AnswerBody: Body<Data = Bytes, Error = io::Error> {
 
 impl<R: Reactor> AnswerBody for ReplyBody<R> {
     fn poll_blocked(self: Pin<&mut Self>, cx: &mut Context<'_>) {
-        if let ReplyBody::Call(CallBody { running: Some(running), .. }) = self.get_mut() {
-            running.poll_timers(cx);
+        match self.get_mut() {
+            // Nothing more is wanted but the end.
+            ReplyBody::Call(call) if call.left == Some(0) => call.run_out(cx),
+            ReplyBody::Call(CallBody { running: Some(running), .. }) => running.poll_timers(cx),
+            ReplyBody::Call(_) | ReplyBody::Whole(_) => {}
         }
     }
 }

@@ -90,6 +90,24 @@ impl Gate {
         }
     }
 
+    /// The pool consists of something else: whoever stands in line may be able to start now.
+    pub fn look(&self, now: Time) {
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        let news = match &mut inner.book {
+            Some(book) => {
+                book.look_again(&mut inner.pool, now);
+                book.take_news()
+            }
+            None => {
+                inner.pool.look(now);
+                inner.granted(now)
+            }
+        };
+        drop(guard);
+        self.keep(now, deliver(news));
+    }
+
     /// Looks at the pool, or changes what it consists of.
     pub fn with_pool<T>(&self, with: impl FnOnce(&mut Pool) -> T) -> T {
         with(&mut lock(&self.inner).pool)

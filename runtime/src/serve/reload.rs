@@ -113,6 +113,7 @@ impl<R: Reactor> World<R> {
         let config = made_of.config.clone();
         let gateway = self.shared.gate.with_pool(|pool| Gateway::build(config, &made_of.inventory, pool));
         self.shared.replace(Snapshot::new(gateway, &self.shared.upstreams));
+        self.shared.gate.look(self.shared.clock.now());
     }
 
     /// The model lists to be fetched now, and the snapshot that says where.

@@ -133,6 +133,8 @@ impl Checks {
                 self.hold(now, Some(*call), judged);
             }
             Record::Granted { lease, reply } => {
+                // A look at the line is no command, but the pool hears of the time by it.
+                self.run_out(now);
                 let judged = self.book.granted_in_line(now, *lease, reply);
                 self.hold(now, None, judged);
             }

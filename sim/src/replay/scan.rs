@@ -92,7 +92,7 @@ pub fn scan<T: Send>(
                 (sender, scope.spawn(move || work(&batches, number == 0, make)))
             })
             .unzip();
-        let mut deal = Deal { path, senders, number: 0, bytes: 0 };
+        let mut deal = Deal { path, senders, number: 0, bytes: 0, first: None };
         let dealt = deal.all(&mut file);
         let (lines, bytes) = (deal.number, deal.bytes);
         drop(deal);
@@ -127,6 +127,8 @@ struct Deal<'a> {
     senders: Vec<SyncSender<Batch>>,
     number: usize,
     bytes: u64,
+    /// A first line that is none of a trace's, until the second is seen.
+    first: Option<Vec<u8>>,
 }
 
 impl Deal<'_> {
@@ -142,6 +144,7 @@ impl Deal<'_> {
                 // A last line without its end: cut off, or all there.
                 let length = block.len();
                 self.block(block, length)?;
+                self.judge_first(None)?;
                 return if self.number == 0 { Err(ReadError::Empty { path: self.path.to_owned() }) } else { Ok(()) };
             }
             let whole = memrchr(b'\n', &block).map_or(0, |at| at + 1);
@@ -164,9 +167,10 @@ impl Deal<'_> {
             let length = memchr(b'\n', text).unwrap_or(text.len());
             let line = text.get(..length).unwrap_or_default();
             self.number += 1;
-            if self.number == 1 {
-                let behind = text.get(length + 1..).unwrap_or_default();
-                self.first(line, behind.split(|byte| *byte == b'\n').next())?;
+            if self.number == 1 && no_trace(line, None).is_some() {
+                self.first = Some(line.to_vec());
+            } else if self.number == 2 {
+                self.judge_first(Some(line))?;
             }
             let place = (self.number, from..from + length);
             match call_of(line) {
@@ -183,8 +187,8 @@ impl Deal<'_> {
         Ok(())
     }
 
-    fn first(&self, line: &[u8], next: Option<&[u8]>) -> Result<(), ReadError> {
-        match no_trace(line, next) {
+    fn judge_first(&mut self, next: Option<&[u8]>) -> Result<(), ReadError> {
+        match self.first.take().and_then(|first| no_trace(&first, next)) {
             Some(error) => Err(ReadError::NoTrace { path: self.path.to_owned(), error }),
             None => Ok(()),
         }

@@ -119,26 +119,13 @@ impl Shared {
             }
             _ => {}
         }
-        let mut grants = Vec::new();
-        while let Some((lease, reply)) = self.pool.pop_granted() {
-            let waiter = match &reply {
-                Reply::Refused { why, after, .. } if line_helps(*why, *after) => self.asking.get(&lease).copied(),
-                _ => self.asking.remove(&lease),
-            };
-            let (ticket, call) = waiter.map_or((u64::MAX, None), |(ticket, call)| (ticket, Some(call)));
-            grants.push((ticket, call, lease, reply));
-        }
+        let grants = self.granted();
         let earlier = grants.iter().take_while(|(ticket, ..)| *ticket < own).count();
         for (at, (_, waiter, lease, granted)) in grants.iter().enumerate() {
             if at == earlier {
                 self.log.record(self.now, &Record::Applied { call, op, reply: &reply });
             }
-            self.log.record(self.now, &Record::Granted { lease: *lease, reply: granted });
-            if let Some(call) = *waiter {
-                let due = self.now.after(self.latency());
-                self.mail.entry(call).or_default().push_back((due, *lease, granted.clone()));
-                self.ready.push((due, call));
-            }
+            self.tell_waiter(*waiter, *lease, granted);
         }
         if earlier == grants.len() {
             self.log.record(self.now, &Record::Applied { call, op, reply: &reply });
@@ -150,6 +137,37 @@ impl Shared {
         let views: Vec<TargetView<'_>> = self.pool.views(self.now).collect();
         self.log.look(self.now, &views, self.pool.waiting());
         reply
+    }
+
+    /// A new configuration is in force: whoever stands in line may be able to start.
+    pub fn look_at_line(&mut self) {
+        self.pool.look(self.now);
+        for (_, waiter, lease, granted) in self.granted() {
+            self.tell_waiter(waiter, lease, &granted);
+        }
+    }
+
+    /// The news for those in line: their tickets and calls with it.
+    fn granted(&mut self) -> Vec<(u64, Option<u32>, LeaseId, Reply)> {
+        let mut grants = Vec::new();
+        while let Some((lease, reply)) = self.pool.pop_granted() {
+            let waiter = match &reply {
+                Reply::Refused { why, after, .. } if line_helps(*why, *after) => self.asking.get(&lease).copied(),
+                _ => self.asking.remove(&lease),
+            };
+            let (ticket, call) = waiter.map_or((u64::MAX, None), |(ticket, call)| (ticket, Some(call)));
+            grants.push((ticket, call, lease, reply));
+        }
+        grants
+    }
+
+    fn tell_waiter(&mut self, waiter: Option<u32>, lease: LeaseId, news: &Reply) {
+        self.log.record(self.now, &Record::Granted { lease, reply: news });
+        if let Some(call) = waiter {
+            let due = self.now.after(self.latency());
+            self.mail.entry(call).or_default().push_back((due, lease, news.clone()));
+            self.ready.push((due, call));
+        }
     }
 
     /// A command of a call at its gateway, one of several; the replies that it brought go to whom they are for.

@@ -450,6 +450,10 @@ impl World {
             }
         }
         self.tell_configuration();
+        let mut shared = self.shared.borrow_mut();
+        if shared.fleet.is_none() {
+            shared.look_at_line();
+        }
     }
 
     fn tell_configuration(&mut self) {

@@ -308,16 +308,13 @@ fn backoff_is_no_waiting_for_a_place() {
     let mut call = world.call();
     let start = world.now;
     let mut now = start;
+    let mut left = Span::from_millis(500);
     for (why, wait_ms) in
         [(Refusal::Paced, 200), (Refusal::Backoff, 8000), (Refusal::Full, 100), (Refusal::Backoff, 9000)]
     {
-        let lease = loop {
-            match call.poll() {
-                Output::Do(Action::Ask(op)) => break op.lease(),
-                Output::Do(_) => {}
-                Output::Wait(wake) => panic!("asks, and does not wait for {wake:?}"),
-            }
-        };
+        let reserve = asked(&mut call);
+        assert_eq!(reserve.wait_until, now.after(left), "before {why:?}");
+        let lease = reserve.lease;
         let wait = Span::from_millis(wait_ms);
         let after = Some(now.after(wait));
         call.handle(now, Input::Reply { lease, reply: Reply::Refused { why, after, soonest: None, progress: start } });
@@ -325,11 +322,24 @@ fn backoff_is_no_waiting_for_a_place() {
             assert!(!matches!(action, Action::Finish(_)), "{why:?}: {action:?}");
         }
         now = now.after(wait);
+        if why != Refusal::Backoff {
+            left = Span(left.0 - wait.0);
+        }
         call.handle(now, Input::Tick);
     }
-    while let Output::Do(_) = call.poll() {}
-    let lease = call.asked.expect("asks");
+    let lease = asked(&mut call).lease;
     let refused = Reply::Refused { why: Refusal::Paced, after: None, soonest: None, progress: start };
     call.handle(now, Input::Reply { lease, reply: refused });
     assert_eq!(call.poll(), Output::Wait(Some(Wake { at: now.after(Span::from_millis(200)), why: Timer::MaxWait })));
+}
+
+/// The call's next question to the pool.
+fn asked(call: &mut crate::call::Call) -> crate::pool::Reserve {
+    loop {
+        match call.poll() {
+            Output::Do(Action::Ask(Op::Reserve(reserve))) => return reserve,
+            Output::Do(_) => {}
+            Output::Wait(wake) => panic!("asks, and does not wait for {wake:?}"),
+        }
+    }
 }

@@ -193,6 +193,16 @@ fn an_error_event_keeps_its_last_line_feed() {
     }
 }
 
+/// S1: what an attempt before had held says nothing of how much of this one is whole.
+#[test]
+fn an_attempt_begins_with_nothing_held() {
+    let long = format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}", "x".repeat(600));
+    let mut world = World::streams(vec![vec![sse(&[ROLE])], vec![cut(&[&long])]]);
+    world.policy.window.max_bytes = 400;
+    let out = world.run();
+    assert!(out.text().starts_with("data: {\"error\""), "{}", out.text());
+}
+
 /// M5, S12: nor does a good end lose it, in whatever chunks it comes and however fast they are taken; nor does an empty
 /// completion that is delivered. Lines that end in a single carriage return get none.
 #[test]

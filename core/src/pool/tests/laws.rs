@@ -80,6 +80,8 @@ struct Checked {
     live: BTreeMap<u64, (usize, Time)>,
     /// Who may still be granted a place from the line, and what they asked for last.
     waiting: BTreeMap<u64, Reserve>,
+    /// Until when they were told to wait before they ask again, if at all.
+    told: BTreeMap<u64, Time>,
     /// Who took each target's probe slot last, and until when it is theirs.
     probes: BTreeMap<usize, (u64, Time)>,
     /// Grants by source; those that were given back unused are taken out.
@@ -99,7 +101,7 @@ impl Checked {
             world.roster(Strategy::LeastInflight, &[&[0, 1, 2, 3, 4, 5]]),
         ];
         let (live, waiting, probes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Checked { world, rosters, live, waiting, probes, grants: BTreeMap::new() }
+        Checked { world, rosters, live, waiting, told: BTreeMap::new(), probes, grants: BTreeMap::new() }
     }
 
     fn roster(&self, lease: u64) -> &Arc<Roster> {
@@ -173,6 +175,7 @@ impl Checked {
                 self.waiting.remove(&lease);
                 if reserve.queue && line_helps(why, after) {
                     self.waiting.insert(lease, reserve);
+                    self.told.insert(lease, after.unwrap_or(Time::NEVER));
                 }
             }
             (None, reply) => panic!("answer to a reservation: {reply:?}"),
@@ -213,10 +216,11 @@ impl Checked {
             match reply {
                 Reply::Granted { choice, probe, .. } => self.granted(lease.0, choice, probe),
                 Reply::Refused { why, after, .. } => {
-                    if !line_helps(why, after) {
+                    if line_helps(why, after) {
+                        self.told.insert(lease.0, after.unwrap_or(Time::NEVER));
+                    } else {
                         self.waiting.remove(&lease.0);
                     }
-                    assert_eq!(self.world.pool.waiting(), self.waiting.len(), "{lease} is told {why:?}");
                 }
                 reply => panic!("posted: {reply:?}"),
             }
@@ -249,8 +253,15 @@ impl Checked {
     ///
     /// Two kinds might, and need not be woken for it: by load the grants of others change the order, and with it who
     /// stands in for a resting source; and whoever is held by a backoff of his own is freed of it when that source rests.
+    ///
+    /// Nor is the line itself: if its time comes, somebody in it asks again by then (L1).
     fn check_line(&self) {
         let now = self.world.now;
+        let line = &self.world.pool.line;
+        let due = (0..line.len()).filter_map(|at| line.get(at)).map(|waiter| waiter.next).min();
+        let stands = |lease: &&u64| line.position(LeaseId(**lease)).is_some();
+        let asks = self.waiting.keys().filter(stands).filter_map(|lease| self.told.get(lease)).min();
+        assert!(asks.copied().unwrap_or(Time::NEVER) <= due.unwrap_or(Time::NEVER), "{due:?}, {asks:?}");
         for (lease, reserve) in &self.waiting {
             let by_list = matches!(reserve.roster.strategy, Strategy::Priority | Strategy::RoundRobin);
             let backs_off = reserve.standing.iter().any(|standing| standing.not_before > now);

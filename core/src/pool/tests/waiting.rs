@@ -509,6 +509,19 @@ fn who_waits_for_a_place_that_comes_to_rest_is_told_until_when() {
     assert_eq!(world.pool.waiting(), 0);
 }
 
+/// F1: a reload may open what somebody stands in line for; a look at the line is enough.
+#[test]
+fn what_a_reload_frees_is_given_out() {
+    let mut world = World::limited(concurrency(1), Settings::default());
+    world.begin(0);
+    let roster = world.roster(Strategy::Priority, &[&[0]]);
+    let waiting = world.ask(&roster);
+    world.refused(&waiting);
+    world.add("s0", "a0", concurrency(2));
+    world.pool.look(world.now);
+    assert_eq!(world.granted(), [(waiting.lease.0, 0)]);
+}
+
 /// G14: the time that he named is over when his question comes, but he asks for more of it: he is still the first.
 #[test]
 fn who_asks_again_keeps_his_place() {
