@@ -1,10 +1,9 @@
 //! The byte stream of a connection: plain or TLS, as one type without dynamic calls.
 
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_rustls::client::TlsStream;
 use smol::Async;
@@ -43,17 +42,6 @@ impl http1::Socket for Socket {
         }
     }
 
-    fn close_write(&mut self) -> io::Result<()> {
-        self.tcp().shutdown(Shutdown::Write)
-    }
-
-    fn break_off(&mut self) {
-        // Nothing waits to be sent any more, so a close is a reset.
-        let _ = self.tcp().set_linger(Some(Duration::ZERO));
-    }
-}
-
-impl Socket {
     fn tcp(&self) -> SockRef<'_> {
         SockRef::from(match self {
             Socket::Plain(stream) => stream.get_ref(),

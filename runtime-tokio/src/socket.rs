@@ -1,10 +1,8 @@
 //! The byte stream of a connection: plain or TLS, as one type without dynamic calls.
 
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use socket2::SockRef;
 use surefoot_runtime::http1;
@@ -45,17 +43,6 @@ impl http1::Socket for Socket {
         }
     }
 
-    fn close_write(&mut self) -> io::Result<()> {
-        self.tcp().shutdown(Shutdown::Write)
-    }
-
-    fn break_off(&mut self) {
-        // Nothing waits to be sent any more, so a close is a reset.
-        let _ = self.tcp().set_linger(Some(Duration::ZERO));
-    }
-}
-
-impl Socket {
     fn tcp(&self) -> SockRef<'_> {
         SockRef::from(match self {
             Socket::Plain(stream) => stream,

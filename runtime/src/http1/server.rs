@@ -383,11 +383,9 @@ mod tests {
             Poll::Ready(Ok(()))
         }
 
-        fn close_write(&mut self) -> std::io::Result<()> {
-            Ok(())
+        fn tcp(&self) -> socket2::SockRef<'_> {
+            unreachable!("it stays open")
         }
-
-        fn break_off(&mut self) {}
     }
 
     /// An answer of one large piece and much silence, which counts how it is polled.
