@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use surefoot_core::trace::{Line, Reader, RecordedCall, TraceError, read_line};
 
-use super::scan::{MAX_LINE, call_of, no_trace};
+use super::scan::{Beginning, MAX_LINE, ReadError, call_of};
 use super::words;
 
 /// Calls of one name that are told: a file that several processes wrote may have a few.
@@ -17,35 +17,16 @@ const TOLD: usize = 5;
 /// Why there is nothing to tell.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// No file.
-    #[error("{path}: cannot be read: {source}; name a file that `surefoot serve` wrote (`trace.path`)")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// No trace, or a line of the call that cannot be read.
+    /// No trace to begin with.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A line of the call that cannot be read.
     #[error("{path}: {error}")]
     Line {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         error: TraceError,
-    },
-    /// Nothing in it.
-    #[error("{path}: line 1: the file is empty; a gateway writes to it once `trace.path` names it and a call came")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A line without an end.
-    #[error("{path}: line {line}: longer than any line of a trace; is it one?")]
-    Endless {
-        /// The file.
-        path: PathBuf,
-        /// The line.
-        line: usize,
     },
     /// No such call.
     #[error("{path}: no call `{wanted}`; {known}")]
@@ -79,14 +60,15 @@ pub fn explain(path: &Path, wanted: &str) -> Result<String, ExplainError> {
 }
 
 fn find(path: &Path, wanted: &str) -> Result<Vec<RecordedCall>, ExplainError> {
-    let failed = |source| ExplainError::Io { path: path.to_owned(), source };
+    let failed = |source| ReadError::Io { path: path.to_owned(), source };
     let wrong = |error| ExplainError::Line { path: path.to_owned(), error };
     let mut lines = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
     let mut reader = Reader::new();
     let mut known = Known::new(wanted);
     let mut chosen: BTreeSet<u64> = BTreeSet::new();
     let (mut found, mut line, mut number) = (Vec::new(), Vec::new(), 0);
-    let mut first: Option<Vec<u8>> = None;
+    let mut beginning = Beginning::default();
+    let no_trace = |error| ReadError::NoTrace { path: path.to_owned(), error };
     loop {
         line.clear();
         if lines.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line).map_err(failed)? == 0 {
@@ -94,14 +76,9 @@ fn find(path: &Path, wanted: &str) -> Result<Vec<RecordedCall>, ExplainError> {
         }
         number += 1;
         if line.len() > MAX_LINE && line.last() != Some(&b'\n') {
-            return Err(ExplainError::Endless { path: path.to_owned(), line: number });
+            return Err(ReadError::Endless { path: path.to_owned(), line: number }.into());
         }
-        if let Some(error) = first.take().and_then(|first| no_trace(&first, Some(line.trim_ascii_end()))) {
-            return Err(wrong(error));
-        }
-        if number == 1 && no_trace(line.trim_ascii_end(), None).is_some() {
-            first = Some(line.trim_ascii_end().to_vec());
-        }
+        beginning.hear(number, line.trim_ascii_end()).map_err(no_trace)?;
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\n', '\r']);
         let call = call_of(text.as_bytes());
@@ -132,11 +109,9 @@ fn find(path: &Path, wanted: &str) -> Result<Vec<RecordedCall>, ExplainError> {
             None => drop(reader.push_at(number, text)),
         }
     }
-    if let Some(error) = first.and_then(|first| no_trace(&first, None)) {
-        return Err(wrong(error));
-    }
+    beginning.over().map_err(no_trace)?;
     if number == 0 {
-        return Err(ExplainError::Empty { path: path.to_owned() });
+        return Err(ReadError::Empty { path: path.to_owned() }.into());
     }
     found.extend(reader.unfinished());
     found.sort_by_key(RecordedCall::first_line);

@@ -92,7 +92,7 @@ pub fn scan<T: Send>(
                 (sender, scope.spawn(move || work(&batches, number == 0, make)))
             })
             .unzip();
-        let mut deal = Deal { path, senders, number: 0, bytes: 0, first: None };
+        let mut deal = Deal { path, senders, number: 0, bytes: 0, beginning: Beginning::default() };
         let dealt = deal.all(&mut file);
         let (lines, bytes) = (deal.number, deal.bytes);
         drop(deal);
@@ -127,8 +127,7 @@ struct Deal<'a> {
     senders: Vec<SyncSender<Batch>>,
     number: usize,
     bytes: u64,
-    /// A first line that is none of a trace's, until the second is seen.
-    first: Option<Vec<u8>>,
+    beginning: Beginning,
 }
 
 impl Deal<'_> {
@@ -144,7 +143,7 @@ impl Deal<'_> {
                 // A last line without its end: cut off, or all there.
                 let length = block.len();
                 self.block(block, length)?;
-                self.judge_first(None)?;
+                self.beginning.over().map_err(|error| self.no_trace(error))?;
                 return if self.number == 0 { Err(ReadError::Empty { path: self.path.to_owned() }) } else { Ok(()) };
             }
             let whole = memrchr(b'\n', &block).map_or(0, |at| at + 1);
@@ -167,11 +166,7 @@ impl Deal<'_> {
             let length = memchr(b'\n', text).unwrap_or(text.len());
             let line = text.get(..length).unwrap_or_default();
             self.number += 1;
-            if self.number == 1 && no_trace(line, None).is_some() {
-                self.first = Some(line.to_vec());
-            } else if self.number == 2 {
-                self.judge_first(Some(line))?;
-            }
+            self.beginning.hear(self.number, line).map_err(|error| self.no_trace(error))?;
             let place = (self.number, from..from + length);
             match call_of(line) {
                 Some(call) => lots[(call % threads as u64) as usize].push(place),
@@ -187,26 +182,55 @@ impl Deal<'_> {
         Ok(())
     }
 
-    fn judge_first(&mut self, next: Option<&[u8]>) -> Result<(), ReadError> {
-        match self.first.take().and_then(|first| no_trace(&first, next)) {
-            Some(error) => Err(ReadError::NoTrace { path: self.path.to_owned(), error }),
-            None => Ok(()),
-        }
+    fn no_trace(&self, error: TraceError) -> ReadError {
+        ReadError::NoTrace { path: self.path.to_owned(), error }
     }
 }
 
 /// A file that does not even begin like a trace is none: one message, not one a line. A first line that is cut off, as in
 /// the tail of a file, says nothing of those behind it.
-pub(super) fn no_trace(first: &[u8], next: Option<&[u8]>) -> Option<TraceError> {
-    let strange = |line: &[u8]| {
-        let read = std::str::from_utf8(line).map_err(|_| TraceError { line: 1, problem: Problem::NotJson });
-        let error = read.and_then(|text| if text.is_empty() { Ok(()) } else { read_line(text, 1).map(drop) }).err()?;
-        matches!(error.problem, Problem::NotJson | Problem::Version { .. }).then_some(error)
-    };
-    let error = strange(first)?;
-    let cut_off = matches!(error.problem, Problem::NotJson);
-    let goes_on = cut_off && next.is_some_and(|next| !next.is_empty() && strange(next).is_none());
-    (!goes_on).then_some(error)
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    /// What is wrong with the first line, until the second is seen.
+    doubt: Option<TraceError>,
+}
+
+impl Beginning {
+    /// Hears a line.
+    ///
+    /// # Errors
+    /// What is wrong with the first, once it is sure that there is no trace.
+    pub(super) fn hear(&mut self, number: usize, line: &[u8]) -> Result<(), TraceError> {
+        match number {
+            1 => match strange(line) {
+                Some(error) if !matches!(error.problem, Problem::NotJson) => Err(error),
+                doubt => {
+                    self.doubt = doubt;
+                    Ok(())
+                }
+            },
+            2 if line.is_empty() || strange(line).is_some() => self.over(),
+            _ => {
+                self.doubt = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// No line comes any more, or none that is a trace's.
+    ///
+    /// # Errors
+    /// As [`Beginning::hear`].
+    pub(super) fn over(&mut self) -> Result<(), TraceError> {
+        self.doubt.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Why a line is none that any trace has.
+fn strange(line: &[u8]) -> Option<TraceError> {
+    let read = std::str::from_utf8(line).map_err(|_| TraceError { line: 1, problem: Problem::NotJson });
+    let error = read.and_then(|text| if text.is_empty() { Ok(()) } else { read_line(text, 1).map(drop) }).err()?;
+    matches!(error.problem, Problem::NotJson | Problem::Version { .. }).then_some(error)
 }
 
 /// The call that a line is of: policies' lines and such as cannot be read are nobody's.
