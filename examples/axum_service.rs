@@ -277,10 +277,8 @@ impl Host for CallHost {
             line.insert(op.lease(), self.place.clone());
         }
         while let Some((lease, reply)) = pool.pop_granted() {
-            // Whoever is refused may stand in line all the same.
-            let granted = matches!(reply, Reply::Granted { .. });
-            let place = if granted { line.remove(&lease) } else { line.get(&lease).cloned() };
-            let Some(place) = place else {
+            // Its call's next command takes it off the book: whoever is refused may stand in line all the same.
+            let Some(place) = line.get(&lease).cloned() else {
                 pool.apply(self.shared.now(), &Op::Leave { lease });
                 continue;
             };

@@ -41,10 +41,8 @@ impl Proxy {
             waiting.insert(op.lease(), line.clone());
         }
         while let Some((lease, reply)) = pool.pop_granted() {
-            // Whoever is refused may stand in line all the same.
-            let granted = matches!(reply, Reply::Granted { .. });
-            let line = if granted { waiting.remove(&lease) } else { waiting.get(&lease).cloned() };
-            let told = line.is_some_and(|line| line.send(Input::Reply { lease, reply }).is_ok());
+            // Its call's next command takes it off the book: whoever is refused may stand in line all the same.
+            let told = waiting.get(&lease).is_some_and(|line| line.send(Input::Reply { lease, reply }).is_ok());
             if !told {
                 pool.apply(self.now(), &Op::Leave { lease });
             }

@@ -41,6 +41,19 @@ macro_rules! on_each_runtime {
     };
 }
 
+/// The end of a configuration: the provider `up`, which serves the model `m` of chat at this address. Its keys may follow.
+pub fn provider(url: &str) -> String {
+    format!(
+        r#"[discovery]
+configured_models_mode = "allowlist"
+[[providers]]
+name = "up"
+formats = ["chat"]
+base_url = "{url}/v1"
+models = ["m"]"#
+    )
+}
+
 /// Says on the terminal that something was not tested, or fails where that is not allowed (`CI` is set).
 ///
 /// Written to the descriptor itself: the test harness swallows what goes through `eprintln!`, and a silent skip looks

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use surefoot_tests::http::post;
 use surefoot_tests::upstream::{Upstream, chat_end, chat_event, write_chunk, write_end, write_stream_head};
-use surefoot_tests::{Gateway, Runtime, on_each_runtime, skip, within};
+use surefoot_tests::{Gateway, Runtime, on_each_runtime, provider, skip, within};
 
 on_each_runtime!(
     a_client_that_does_not_read_makes_the_upstream_wait,
@@ -31,15 +31,9 @@ drain_seconds = 0.2
 sticky_key_attempts = 1
 [timeouts]
 idle_ms = 700
-[discovery]
-configured_models_mode = "allowlist"
-[[providers]]
-name = "up"
-formats = ["chat"]
-base_url = "{}/v1"
-models = ["m"]
+{}
 "#,
-        upstream.url()
+        provider(&upstream.url())
     )
 }
 

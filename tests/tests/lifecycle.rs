@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use surefoot_tests::http::{post, request};
 use surefoot_tests::upstream::{Upstream, chat_end, chat_event, write_chunk, write_end, write_stream_head};
-use surefoot_tests::{Gateway, Launch, Runtime, SMOL, on_each_runtime, within};
+use surefoot_tests::{Gateway, Launch, Runtime, SMOL, on_each_runtime, provider, within};
 
 on_each_runtime!(
     keys_in_the_environment_are_enough_to_start,
@@ -30,16 +30,10 @@ drain_seconds = 3
 {more}
 [default_policy]
 sticky_key_attempts = 1
-[discovery]
-configured_models_mode = "allowlist"
-[[providers]]
-name = "up"
-formats = ["chat"]
-base_url = "{}/v1"
-models = ["m"]
+{}
 keys = [{{ value = "sk-up" }}]
 "#,
-        upstream.url()
+        provider(&upstream.url())
     )
 }
 

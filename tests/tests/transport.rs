@@ -5,7 +5,7 @@ use surefoot_tests::http::{Answer, post};
 use surefoot_tests::proxy::Proxy;
 use surefoot_tests::tls::TlsUpstream;
 use surefoot_tests::upstream::{Upstream, chat_end, chat_event, write_chunk, write_end, write_stream_head};
-use surefoot_tests::{Gateway, Runtime, TOKIO, on_each_runtime};
+use surefoot_tests::{Gateway, Runtime, TOKIO, on_each_runtime, provider};
 use tempfile::NamedTempFile;
 
 on_each_runtime!(
@@ -26,15 +26,10 @@ drain_seconds = 0.2
 sticky_key_attempts = 1
 [timeouts]
 connect_ms = 3000
-[discovery]
-configured_models_mode = "allowlist"
-[[providers]]
-name = "up"
-formats = ["chat"]
-base_url = "{base_url}/v1"
-models = ["m"]
+{}
 keys = [{{ value = "sk-up" }}]
-"#
+"#,
+        provider(base_url)
     )
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use surefoot_tests::http::post;
 use surefoot_tests::upstream::{Upstream, write_json};
-use surefoot_tests::{Gateway, Runtime, on_each_runtime, within};
+use surefoot_tests::{Gateway, Runtime, on_each_runtime, provider, within};
 
 on_each_runtime!(
     a_place_that_comes_to_rest_is_taken_when_the_rest_is_over,
@@ -22,16 +22,10 @@ fn config(upstream: &Upstream, places: u32) -> String {
         r#"
 [server]
 listen = "127.0.0.1:0"
-[discovery]
-configured_models_mode = "allowlist"
-[[providers]]
-name = "up"
-formats = ["chat"]
-base_url = "{}/v1"
-models = ["m"]
+{}
 keys = [{{ name = "k", value = "sk-test", max_concurrency = {places} }}]
 "#,
-        upstream.url()
+        provider(&upstream.url())
     )
 }
 

@@ -11,7 +11,7 @@ use super::{Event, Format, Kind, chat, error, images, messages, responses};
 ///
 /// One detail depends on the chunks: [`Event::end`] of an event whose blank line is a CR at the end of a slice lies
 /// before the LF that may follow, because the event is not held back for it. [`StreamReader::whole`] takes the LF in as
-/// soon as it comes, and [`StreamReader::line_feed_due`] tells that it may.
+/// soon as it comes, and [`StreamReader::line_feed_sure`] tells that it will.
 #[derive(Clone, Debug)]
 pub struct StreamReader {
     format: Format,
@@ -80,13 +80,8 @@ impl StreamReader {
         self.scanner.offset()
     }
 
-    /// Whether the last event's blank line ended in a CR at the very end of the bytes so far: an LF that comes next still
-    /// belongs to it, after a terminal event too.
-    pub fn line_feed_due(&self) -> bool {
-        self.scanner.line_feed_due()
-    }
-
-    /// Whether it is surely on its way, by the line ends before.
+    /// Whether the last event's blank line ended in a CR at the very end of the bytes so far, and by the line ends before
+    /// an LF is on its way that still belongs to it, after a terminal event too.
     pub fn line_feed_sure(&self) -> bool {
         self.scanner.line_feed_sure()
     }

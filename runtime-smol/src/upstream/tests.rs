@@ -207,7 +207,6 @@ fn a_kept_connection_that_was_closed_is_not_used() {
     peer.join().unwrap();
 }
 
-/// A server that will not have the body answers before it has read it, and closes.
 /// F2: an upstream in trouble often closes behind its answer without a word. A retry that follows at once must not be
 /// written into that connection.
 #[test]
@@ -231,6 +230,7 @@ fn a_connection_that_brought_trouble_is_not_used_again_at_once() {
     peer.join().unwrap();
 }
 
+/// A server that will not have the body answers before it has read it, and closes.
 #[test]
 fn an_answer_that_comes_before_the_request_is_sent_counts() {
     let (listener, upstream) = listener();

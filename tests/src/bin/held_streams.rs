@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use surefoot_tests::http::post;
 use surefoot_tests::upstream::{Upstream, chat_event, write_chunk, write_stream_head};
-use surefoot_tests::{Gateway, Runtime, SMOL, TOKIO, within};
+use surefoot_tests::{Gateway, Runtime, SMOL, TOKIO, provider, within};
 
 /// Openers sent before the silence: what the window holds.
 const HELD: usize = 2048;
@@ -54,15 +54,9 @@ fn config(upstream: &Upstream) -> String {
 [server]
 listen = "127.0.0.1:0"
 drain_seconds = 0
-[discovery]
-configured_models_mode = "allowlist"
-[[providers]]
-name = "up"
-formats = ["chat"]
-base_url = "{}/v1"
-models = ["m"]
+{}
 "#,
-        upstream.url()
+        provider(&upstream.url())
     )
 }
 
